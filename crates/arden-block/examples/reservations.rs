@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use arden_block::file::FileDevice;
 use arden_block::reserve::nvme::NamespacePath;
-use arden_block::reserve::{self, DiskPath, Key, Protocol, Reservations, ReserveError};
+use arden_block::reserve::{self, Absent, DiskPath, Key, Protocol, Reservations, ReserveError};
 use arden_block::{BlockDevice, Buf, IoError, IoResult, Rt};
 
 const BLOCK: usize = 4096;
@@ -92,7 +92,7 @@ fn work(first: &Path, second: &Path, dir: &Path) {
     assert_eq!(write(first, 0, 1), Ok(()));
     assert_eq!(write(second, 0, 2), Err(IoError::Conflict));
     assert_eq!(read(second, 0), 1, "all may read");
-    assert_eq!(b.fence(kb, ka), Err(ReserveError::Conflict), "it has no key");
+    assert_eq!(b.fence(kb, ka, Absent::Ended), Err(ReserveError::Conflict), "it has no key");
     say("only the path with a key writes, both read");
 
     freeze("--freeze", dir);
@@ -102,7 +102,7 @@ fn work(first: &Path, second: &Path, dir: &Path) {
     let fences = beside(move || {
         let b = disk(&q);
         b.register(kb)?;
-        b.fence(kb, ka)
+        b.fence(kb, ka, Absent::Ended)
     });
     let early = fences.recv_timeout(Duration::from_secs(2));
     assert_eq!(early, Err(RecvTimeoutError::Timeout), "the fence returned while a write before it was under way");
@@ -120,12 +120,12 @@ fn work(first: &Path, second: &Path, dir: &Path) {
     assert_eq!(write(second, 0, 5), Ok(()));
     assert_eq!(read(first, 0), 5);
     assert_eq!((b.protect(kb), b.confirm(kb)), (Ok(kb), Ok(())));
-    assert_eq!(a.fence(ka, kb), Err(ReserveError::Conflict));
+    assert_eq!(a.fence(ka, kb, Absent::Ended), Err(ReserveError::Conflict));
     say("after it the fenced path gets a conflict, the other one writes");
 
     a.register(ka).expect("a key comes late");
     assert_eq!(b.confirm(kb), Err(ReserveError::Conflict));
-    assert_eq!(b.fence(kb, ka), Ok(()));
+    assert_eq!(b.fence(kb, ka, Absent::Ended), Ok(()));
     assert_eq!(b.confirm(kb), Ok(()));
     assert_eq!(write(first, 0, 6), Err(IoError::Conflict));
     say("a key that comes late is seen and fenced");
@@ -133,6 +133,36 @@ fn work(first: &Path, second: &Path, dir: &Path) {
     b.register(kb + 1).expect("a new epoch");
     assert_eq!(b.confirm(kb + 1), Ok(()), "the reservation stays");
     assert_eq!(write(second, 0, 7), Ok(()));
+    if !NVME.load(Ordering::Relaxed) {
+        doubt(first, second, dir, kb + 1);
+    }
+}
+
+/// Another fence, while the answer to the first is not there: the key may be gone, the write is not.
+fn doubt(first: &Path, second: &Path, dir: &Path, kb: u64) {
+    let (a, b) = (disk(first), disk(second));
+    let ka = key(1, 10);
+    a.register(ka).expect("registers");
+    freeze("--freeze", dir);
+    let (p, q) = (first.to_path_buf(), second.to_path_buf());
+    let writes = beside(move || write(&p, 131_072, 8));
+    thread::sleep(Duration::from_millis(500));
+    let q1 = q.clone();
+    let first_fence = beside(move || disk(&q1).fence(kb, ka, Absent::Ended));
+    thread::sleep(Duration::from_millis(500));
+    let fences = beside(move || disk(&q).fence(kb, ka, Absent::InDoubt));
+    let early = fences.recv_timeout(Duration::from_secs(3));
+    assert_eq!(early, Err(RecvTimeoutError::Timeout), "a fence in doubt returned while a write was under way");
+    freeze("--unfreeze", dir);
+    let told = fences.recv_timeout(Duration::from_secs(60)).expect("the fence ends");
+    assert_eq!(told, Ok(()));
+    let after = read(second, 131_072);
+    let _ = (writes.recv_timeout(Duration::from_secs(60)), first_fence.recv_timeout(Duration::from_secs(60)));
+    assert_eq!(read(second, 131_072), after, "something came after the fence");
+    assert_eq!(b.fence(kb, key(9, 9), Absent::InDoubt), Ok(()), "the disk is reset");
+    assert_eq!((b.confirm(kb), write(second, 0, 9)), (Ok(()), Ok(())), "and keeps its reservation");
+    assert_eq!(write(first, 0, 10), Err(IoError::Conflict));
+    say("a fence in doubt waits for the commands of before");
 }
 
 fn persist(path: &Path) {
@@ -158,7 +188,7 @@ fn steal(path: &Path) {
     let held = d.reservation().expect("reservation").expect("it is reserved").key;
     let mine = held & 0xFFFF_0000_FFFF_FFFF | 99 << 32;
     d.register(mine).expect("registers");
-    d.fence(mine, held).expect("fences");
+    d.fence(mine, held, Absent::Ended).expect("fences");
     d.confirm(mine).expect("has it");
 }
 

@@ -166,11 +166,13 @@ pub enum Action {
         number: u64,
         transaction: Transaction,
     },
-    /// Fence one holder on every disk of the pool.
+    /// Fence one holder on every disk of the pool. `contested`: a later holder may have begun to, and it is not known how far it came: what
+    /// is gone of the holder on a disk may not be all.
     Fence {
         pool: PoolId,
         epoch: Epoch,
         holder: Holder,
+        contested: bool,
     },
     /// Register the key of this node and epoch on every disk of the pool.
     Register {

@@ -35,12 +35,18 @@ enum Leave {
 #[derive(Debug)]
 struct Unfenced {
     holder: Holder,
+    /// A later holder may have begun to fence it.
+    contested: bool,
     /// When it is to be asked for; `None` while it is under way.
     due_ns: Option<u64>,
 }
 
+/// An owner leaves the holders that it fenced out of the record. So of the others each may have begun to fence those before it.
 fn unfenced(holders: impl IntoIterator<Item = Holder>, now_ns: u64) -> Vec<Unfenced> {
-    holders.into_iter().map(|holder| Unfenced { holder, due_ns: Some(now_ns) }).collect()
+    let holders: Vec<Holder> = holders.into_iter().collect();
+    let newest = holders.iter().map(|h| h.epoch).max();
+    let one = |holder: Holder| Unfenced { holder, contested: Some(holder.epoch) < newest, due_ns: Some(now_ns) };
+    holders.into_iter().map(one).collect()
 }
 
 #[derive(Debug)]
@@ -409,7 +415,8 @@ impl Pool {
             (State::Fencing(left) | State::Clearing(left), Some(m)) => {
                 for u in left.iter_mut().filter(|u| u.due_ns.is_some_and(|at| now.ns >= at)) {
                     u.due_ns = None;
-                    out.push(Action::Fence { pool: self.id, epoch: m.key.epoch, holder: u.holder });
+                    let (pool, epoch, holder) = (self.id, m.key.epoch, u.holder);
+                    out.push(Action::Fence { pool, epoch, holder, contested: u.contested });
                 }
             }
             (State::Recording, Some(m)) => self.transact(now, Transaction::fenced(&self.view, m.key), out),

@@ -137,6 +137,20 @@ fn transaction(actions: &[Action]) -> Option<&Transaction> {
     })
 }
 
+/// Of an owner that never came to `written` it is not known how far it came with its fences.
+#[test]
+fn a_holder_that_another_may_have_begun_to_fence_is_contested() {
+    let mut w = World::new(vec![holder(OTHER, 3), holder(ME, 4)]);
+    w.lease(1);
+    let acquire = w.read();
+    let contested = |a: &Action| match a {
+        Action::Fence { holder, contested, .. } => Some((*holder, *contested)),
+        _ => None,
+    };
+    let fences: Vec<_> = w.committed(&acquire).iter().filter_map(contested).collect();
+    assert_eq!(fences, [(holder(OTHER, 3), true), (holder(ME, 4), false)]);
+}
+
 const STOP: Action = Action::Stop { pool: POOL, epoch: Epoch(5) };
 
 #[test]
@@ -147,7 +161,7 @@ fn a_takeover_goes_through_every_step() {
     let acquire = w.read();
     let fence = w.committed(&acquire);
     assert_eq!(w.view.record.holders, [holder(OTHER, 4), holder(ME, 5)], "a holder before it has sent a command");
-    assert_eq!(fence, [Action::Fence { pool: POOL, epoch: Epoch(5), holder: holder(OTHER, 4) }]);
+    assert_eq!(fence, [Action::Fence { pool: POOL, epoch: Epoch(5), holder: holder(OTHER, 4), contested: false }]);
     assert_eq!(w.view.record.written, Epoch(4));
     let fenced = w.say(Event::Fenced { pool: POOL, epoch: Epoch(5), holder: holder(OTHER, 4) });
     let register = w.committed(&fenced);

@@ -30,6 +30,6 @@ pub use identity::{Fingerprint, Identity};
 pub use keys::Names;
 pub use member::{ClusterApi, Member, NodeSeen};
 pub use membership::{Membership, NewCluster};
-pub use shell::{Hands, Opening, Reserved};
+pub use shell::{Hands, Opening, Reserved, Victim};
 pub use store::EtcdStore;
 pub use trust::Trust;

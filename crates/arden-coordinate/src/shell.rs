@@ -17,7 +17,7 @@ use arden_cluster::{Action, Config, Epoch, Event, Holder, ImportError, Node, Nod
 use tokio::sync::{mpsc, oneshot, watch};
 
 use on_disks::OnDisks;
-pub use on_disks::Reserved;
+pub use on_disks::{Reserved, Victim};
 
 use crate::{
     agent::{self, Fence, Reserve},
@@ -49,16 +49,16 @@ pub trait Hands: Send + Sync + 'static {
     /// # Errors
     /// Why not, for the cluster and for people.
     fn import(&self, pool: PoolId, opening: Opening) -> Result<(), (ImportError, String)>;
-    /// Registers the key of `me` with the pool's disks that are reached, if that was not done yet, and keeps `holder` from each.
+    /// Registers the key of `me` with the pool's disks that are reached, if that was not done yet, and keeps the victim from each.
     ///
     /// # Errors
-    /// Why `holder` may still write.
-    fn fence_disks(&self, pool: PoolId, on: Reserve, me: Holder, holder: Holder) -> Result<(), String>;
+    /// Why it may still write.
+    fn fence_disks(&self, pool: PoolId, on: Reserve, me: Holder, victim: Victim) -> Result<(), String>;
     /// As [`Hands::fence_disks`] for each of `fenced`. Gives the other keys that were on any of the disks right before `me` came.
     ///
     /// # Errors
     /// Why a disk cannot be used.
-    fn register_disks(&self, pool: PoolId, on: Reserve, me: Holder, fenced: &[Holder]) -> Result<Vec<Holder>, String>;
+    fn register_disks(&self, pool: PoolId, on: Reserve, me: Holder, fenced: &[Victim]) -> Result<Vec<Holder>, String>;
     /// Whether every disk of the pool is reached, and has what `fence_disks` needs.
     ///
     /// # Errors
@@ -96,7 +96,7 @@ pub enum Input {
     Fence {
         pool: PoolId,
         epoch: Epoch,
-        holder: Holder,
+        victim: Victim,
         result: Result<(), String>,
     },
     NotImported {
@@ -378,15 +378,16 @@ impl Shell {
             Input::Changed(keys) => self.changed(&keys),
             Input::Nodes(read) => self.nodes(read),
             Input::ClientMoves(found) => self.parts.seen.lock().note_client_moves(&found),
-            Input::Fence { pool, epoch, holder, result } => match result {
+            Input::Fence { pool, epoch, victim, result } => match result {
                 Ok(()) => {
+                    let holder = victim.holder;
                     tracing::info!(node = holder.node.0, epoch = holder.epoch.0, "holder fenced");
-                    self.note_fenced(pool, epoch, holder);
+                    self.note_fenced(pool, epoch, victim);
                     self.tell(Event::Fenced { pool, epoch, holder });
                 }
                 Err(why) => {
                     self.because(pool, why);
-                    self.tell(Event::FenceFailed { pool, epoch, holder });
+                    self.tell(Event::FenceFailed { pool, epoch, holder: victim.holder });
                 }
             },
             Input::NotImported { pool, epoch, why, text } => {
@@ -612,7 +613,7 @@ impl Shell {
             // It waits for them already.
             Some(owner) => {
                 for &holder in &holders {
-                    self.note_fenced(pool, owner.epoch, holder);
+                    self.note_fenced(pool, owner.epoch, Victim { holder, contested: true });
                     self.tell(Event::Fenced { pool, epoch: owner.epoch, holder });
                 }
             }
@@ -639,7 +640,7 @@ impl Shell {
                     let _ = inputs.send(Input::Node(Event::Transacted { pool, number, outcome }));
                 });
             }
-            Action::Fence { pool, epoch, holder } => self.fence(pool, epoch, holder),
+            Action::Fence { pool, epoch, holder, contested } => self.fence(pool, epoch, Victim { holder, contested }),
             Action::Register { pool, epoch } => self.register(pool, epoch),
             Action::Import { pool, epoch, written } => self.import(pool, epoch, written),
             Action::Serve { pool, epoch } => {
@@ -708,13 +709,13 @@ impl Shell {
         });
     }
 
-    fn fence(&mut self, pool: PoolId, epoch: Epoch, holder: Holder) {
-        let inputs = self.send_to();
-        let done = move |result| _ = inputs.send(Input::Fence { pool, epoch, holder, result });
+    fn fence(&mut self, pool: PoolId, epoch: Epoch, victim: Victim) {
+        let (inputs, holder) = (self.send_to(), victim.holder);
+        let done = move |result| _ = inputs.send(Input::Fence { pool, epoch, victim, result });
         let keyless = self.parts.seen.lock().pools.get(&pool).map_or(0, |p| p.keys.config.keyless);
         let reserves = self.fence_of(pool).ok().and_then(|f| f.on_disks());
         if let Some(reserve) = reserves.filter(|_| holder.epoch.0 > keyless) {
-            return self.fence_on_disks(pool, epoch, reserve, holder);
+            return self.fence_on_disks(pool, epoch, reserve, victim);
         }
         // An earlier run of this node, or what it had open before: the kernel holds the locks of the disks until the last command has
         // ended, and the import waits for them.

@@ -22,7 +22,7 @@ use arden_admin::{
 };
 use arden_cluster::{Epoch, Holder, ImportError, PoolId};
 use arden_coordinate::{
-    ClientFiles, ClusterApi, Etcd, EtcdFiles, EtcdStore, Hands, Member, NewCluster, Opening, PoolGate, Reserve,
+    ClientFiles, ClusterApi, Etcd, EtcdFiles, EtcdStore, Hands, Member, NewCluster, Opening, PoolGate, Reserve, Victim,
     departure, membership,
     peers::{Listener, PeerError},
 };
@@ -215,10 +215,10 @@ impl Hands for NoPools {
     fn import(&self, _: PoolId, _: Opening) -> Result<(), (ImportError, String)> {
         Err((ImportError::Other, "there is none".to_string()))
     }
-    fn fence_disks(&self, _: PoolId, _: Reserve, _: Holder, _: Holder) -> Result<(), String> {
+    fn fence_disks(&self, _: PoolId, _: Reserve, _: Holder, _: Victim) -> Result<(), String> {
         Err("there is none".to_string())
     }
-    fn register_disks(&self, _: PoolId, _: Reserve, _: Holder, _: &[Holder]) -> Result<Vec<Holder>, String> {
+    fn register_disks(&self, _: PoolId, _: Reserve, _: Holder, _: &[Victim]) -> Result<Vec<Holder>, String> {
         Err("there is none".to_string())
     }
     fn check_disks(&self, _: PoolId, _: Reserve) -> Result<(), String> {

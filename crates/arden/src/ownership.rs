@@ -5,8 +5,8 @@ use std::{net::IpAddr, sync::Arc};
 
 use arden_admin::Control;
 use arden_cluster::{Epoch, Holder, ImportError, NodeId, PoolId};
-use arden_coordinate::{Hands, Member, Opening, PoolGate, Reserve};
-use arden_host::{DiskKey, DiskProtocol, PoolGuard, Pools, Volumes};
+use arden_coordinate::{Hands, Member, Opening, PoolGate, Reserve, Victim};
+use arden_host::{DiskKey, DiskProtocol, DiskVictim, PoolGuard, Pools, Volumes};
 use arden_smb::wire::Target;
 use arden_space::{Ownership, SpaceError};
 
@@ -36,6 +36,10 @@ impl Owned {
     fn key(&self, holder: Holder) -> Result<DiskKey, String> {
         let key = DiskKey::new(self.tag, holder.node.0, holder.epoch.0);
         key.ok_or_else(|| format!("no key can name the epoch {}", holder.epoch.0))
+    }
+
+    fn victim(&self, victim: Victim) -> Result<DiskVictim, String> {
+        Ok(DiskVictim { key: self.key(victim.holder)?, contested: victim.contested })
     }
 
     /// Ends the connections at addresses of the pool, and takes those away. In this order: without the address a client would not be
@@ -80,8 +84,8 @@ impl Hands for Owned {
         })
     }
 
-    fn fence_disks(&self, pool: PoolId, reserve: Reserve, me: Holder, holder: Holder) -> Result<(), String> {
-        self.pools.fence_disks(pool.0, protocol(reserve), self.key(me)?, self.key(holder)?)
+    fn fence_disks(&self, pool: PoolId, reserve: Reserve, me: Holder, victim: Victim) -> Result<(), String> {
+        self.pools.fence_disks(pool.0, protocol(reserve), self.key(me)?, self.victim(victim)?)
     }
 
     fn register_disks(
@@ -89,9 +93,9 @@ impl Hands for Owned {
         pool: PoolId,
         reserve: Reserve,
         me: Holder,
-        fenced: &[Holder],
+        fenced: &[Victim],
     ) -> Result<Vec<Holder>, String> {
-        let fenced = fenced.iter().map(|h| self.key(*h)).collect::<Result<Vec<DiskKey>, String>>()?;
+        let fenced = fenced.iter().map(|v| self.victim(*v)).collect::<Result<Vec<DiskVictim>, String>>()?;
         let others = self.pools.register_disks(pool.0, protocol(reserve), self.key(me)?, &fenced)?;
         Ok(others.iter().map(|k| Holder { node: NodeId(k.node()), epoch: Epoch(k.epoch()) }).collect())
     }

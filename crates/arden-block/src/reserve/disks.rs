@@ -1,6 +1,8 @@
 //! The disks of one pool, as an owner of a cluster enters them and keeps former owners away: every disk that is named, or an error.
 
-use super::{DiskPath, Key, ReserveError, ReserveResult};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::{Absent, DiskPath, Key, ReserveError, ReserveResult};
 
 /// A disk by the name that people know it by.
 pub struct Disk {
@@ -37,15 +39,12 @@ pub fn enter(disk: &Disk, mine: Key) -> Result<Vec<Key>, String> {
     enter().map_err(|e: ReserveError| at(disk, &e))
 }
 
-/// Takes `victim` from every disk, on which `mine` has been entered, and confirms on each that its key is gone.
+/// Takes `victim` from a disk on which `mine` has been entered, and confirms that its key is gone and its commands have ended.
 ///
 /// # Errors
-/// On which disk `victim` may still write, and why.
-pub fn fence_all(disks: &[Disk], mine: Key, victim: Key) -> Result<(), String> {
-    for disk in disks {
-        disk.path.fence(mine.raw(), victim.raw()).map_err(|e| at(disk, &e))?;
-    }
-    Ok(())
+/// Why `victim` may still write.
+pub fn fence(disk: &Disk, mine: Key, victim: Key, absent: Absent) -> Result<(), String> {
+    disk.path.fence(mine.raw(), victim.raw(), absent).map_err(|e| at(disk, &e))
 }
 
 /// The keys on the disk besides `mine`.
@@ -59,15 +58,20 @@ pub fn others(disk: &Disk, mine: Key) -> Result<Vec<Key>, String> {
 
 /// Enters a disk that joins or returns while the pool is owned, before the first write to it. All older keys are fenced. Where a newer
 /// owner has been, `mine` is taken back: either this looks at the keys after that owner has registered, or that owner finds `mine`.
+/// `in_doubt`: a key was preempted on such a disk, and the answer did not come. It is set here, and counts for all of them from then on: which it was is
+/// not known by a name that stays.
 ///
 /// # Errors
 /// Why the disk cannot be used.
-pub fn admit(disk: &Disk, mine: Key) -> Result<(), String> {
+pub fn admit(disk: &Disk, mine: Key, in_doubt: &AtomicBool) -> Result<(), String> {
     let newer = |keys: &[Key]| keys.iter().find(|k| k.epoch() > mine.epoch()).copied();
     let superseded = |k: Key| at(disk, &format!("it is owned under a newer key, {k}"));
     let before = enter_unless(disk, mine, newer)?;
+    if in_doubt.load(Ordering::Acquire) {
+        disk.path.settle(mine.raw()).map_err(|e| at(disk, &e))?;
+    }
     for victim in before.into_iter().filter(|k| *k != mine) {
-        disk.path.fence(mine.raw(), victim.raw()).map_err(|e| at(disk, &e))?;
+        fence(disk, mine, victim, Absent::InDoubt).inspect_err(|_| in_doubt.store(true, Ordering::Release))?;
     }
     let after = disk.path.keys().and_then(|keys| known(&keys, mine.cluster())).map_err(|e| at(disk, &e))?;
     if let Some(k) = newer(&after) {
@@ -112,6 +116,25 @@ mod tests {
         (all, nodes)
     }
 
+    fn sure() -> AtomicBool {
+        AtomicBool::new(false)
+    }
+
+    /// A disk returns, the answer to the preempting of an older key is lost, and it is tried again: the key is not seen any more.
+    #[test]
+    fn a_disk_that_returns_again_has_no_commands_of_before() {
+        let (paths, [a, b]) = pool();
+        enter(&a[0], key(1, 5)).unwrap();
+        assert!(paths[0][0].write());
+        paths[0][0].disk.borrow_mut().loses_answer = true;
+        let in_doubt = sure();
+        assert!(admit(&b[0], key(2, 7), &in_doubt).is_err());
+        assert_eq!(paths[0][0].disk.borrow().accepted[0], 1);
+        assert_eq!(admit(&b[0], key(2, 7), &in_doubt), Ok(()));
+        paths[0][0].execute();
+        assert_eq!(paths[0][0].disk.borrow().executed[0], 0);
+    }
+
     #[test]
     fn a_former_owner_is_kept_from_every_disk() {
         let (paths, [a, b]) = pool();
@@ -119,7 +142,7 @@ mod tests {
         a.iter().for_each(|d| assert_eq!(enter(d, old), Ok(vec![])));
         assert!(paths.iter().all(|p| p[0].write() && !p[1].write()));
         b.iter().for_each(|d| assert_eq!(enter(d, new), Ok(vec![old])));
-        assert_eq!(fence_all(&b, new, old), Ok(()));
+        b.iter().for_each(|d| assert_eq!(fence(d, new, old, Absent::InDoubt), Ok(())));
         for p in &paths {
             p[0].execute();
             assert!(!p[0].write() && p[1].write());
@@ -136,7 +159,8 @@ mod tests {
             a.iter().for_each(|d| drop(enter(d, old).unwrap()));
             b.iter().for_each(|d| drop(enter(d, new).unwrap()));
             paths[broken][0].disk.borrow_mut().lies = true;
-            let why = fence_all(&b, new, old).unwrap_err();
+            let all: Result<(), String> = b.iter().try_for_each(|d| fence(d, new, old, Absent::InDoubt));
+            let why = all.unwrap_err();
             assert!(why.starts_with(&format!("disk {broken}: ")), "{why}");
         }
     }
@@ -147,7 +171,7 @@ mod tests {
         paths[0][0].disk.borrow_mut().keys[0] = 0x1234;
         let why = enter(&b[0], key(2, 6)).unwrap_err();
         assert!(why.contains("0x0000000000001234") && why.contains("another cluster"), "{why}");
-        assert!(admit(&b[0], key(2, 6)).is_err());
+        assert!(admit(&b[0], key(2, 6), &sure()).is_err());
         assert_eq!(paths[0][0].disk.borrow().keys, [0x1234, 0, 0]);
     }
 
@@ -156,17 +180,17 @@ mod tests {
         let (paths, [a, b]) = pool();
         enter(&a[0], key(1, 5)).unwrap();
         assert!(paths[0][0].write());
-        assert_eq!(admit(&b[0], key(2, 7)), Ok(()));
-        assert_eq!(admit(&b[0], key(2, 7)), Ok(()), "once more");
+        assert_eq!(admit(&b[0], key(2, 7), &sure()), Ok(()));
+        assert_eq!(admit(&b[0], key(2, 7), &sure()), Ok(()), "once more");
         assert!(!paths[0][0].write() && paths[0][1].write());
-        assert_eq!(admit(&b[1], key(2, 7)), Ok(()), "one without keys");
+        assert_eq!(admit(&b[1], key(2, 7), &sure()), Ok(()), "one without keys");
     }
 
     #[test]
     fn a_disk_of_a_newer_owner_is_left_alone() {
         let (paths, [a, b]) = pool();
         enter(&b[0], key(2, 9)).unwrap();
-        let why = admit(&a[0], key(1, 8)).unwrap_err();
+        let why = admit(&a[0], key(1, 8), &sure()).unwrap_err();
         assert!(why.contains("newer key"), "{why}");
         assert!(paths[0][0].disk.borrow().changes == [6, 1] && paths[0][1].write());
     }

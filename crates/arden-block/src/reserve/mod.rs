@@ -91,6 +91,15 @@ pub fn open(path: &Path, protocol: Protocol) -> ReserveResult<Box<dyn DiskPath>>
     })
 }
 
+/// What it means that a key which is to be taken away is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Absent {
+    /// It never was, or it was taken away and everything has ended: there are no commands.
+    Ended,
+    /// It may have been preempted by somebody who did not hear that this was done. The commands may be under way.
+    InDoubt,
+}
+
 /// A path to a disk with reservations: what SCSI calls an I_T nexus, and NVMe a host with its controllers. All calls block.
 pub trait DiskPath {
     /// Refuses a disk that cannot keep a former owner away through everything.
@@ -148,20 +157,19 @@ pub trait DiskPath {
     /// Conflict, when this path does not have `key`, or nobody has `victim`.
     fn preempt_and_abort(&self, key: u64, victim: u64) -> ReserveResult<()>;
 
-    /// Returns when changes that the disk had begun before, and whose answers did not come, have ended. Not every disk can tell.
+    /// Returns when no command of a path without a key is under way on the disk any more. `key` has to be registered for this path, whose own commands may
+    /// end with an error.
     ///
     /// # Errors
-    /// Those of the disk.
-    fn settle(&self, _key: u64) -> ReserveResult<()> {
-        Ok(())
-    }
+    /// Those of the disk, and that it has no way to tell.
+    fn settle(&self, key: u64) -> ReserveResult<()>;
 
-    /// Keeps `victim` from writing, and makes sure that its key is gone. `key` has to be registered for this path. A key that is not
-    /// there has no commands: it was fenced, or was never registered.
+    /// Keeps `victim` from writing, and makes sure that its key is gone and its commands have ended. `key` has to be registered for this
+    /// path.
     ///
     /// # Errors
     /// Why `victim` may still write.
-    fn fence(&self, key: u64, victim: u64) -> ReserveResult<()> {
+    fn fence(&self, key: u64, victim: u64, absent: Absent) -> ReserveResult<()> {
         if key == victim {
             return Err(failed("a path cannot fence itself"));
         }
@@ -169,12 +177,14 @@ pub trait DiskPath {
         if !before.contains(&key) {
             return Err(ReserveError::Conflict);
         }
-        // One whose answer did not come takes the key away before it has ended the commands.
+        // A preempting takes the key away before it has ended the commands.
         match before.contains(&victim).then(|| self.preempt_and_abort(key, victim)) {
             Some(Ok(())) => {}
-            // Sent again after it had happened: the keys tell.
-            None | Some(Err(ReserveError::Conflict)) => self.settle(key)?,
+            // Sent again after it had happened, or another path did it meanwhile.
+            Some(Err(ReserveError::Conflict)) => self.settle(key)?,
             Some(Err(e)) => return Err(e),
+            None if absent == Absent::InDoubt => self.settle(key)?,
+            None => {}
         }
         let after = self.keys()?;
         match (after.contains(&key), after.contains(&victim)) {

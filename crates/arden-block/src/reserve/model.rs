@@ -23,6 +23,11 @@ pub struct Disk {
     /// It answers "done" to PREEMPT and does nothing.
     pub lies: bool,
     pub cannot: bool,
+    /// The answer to the next PREEMPT AND ABORT is lost, and the commands are still being ended.
+    pub loses_answer: bool,
+    /// It cannot be reset.
+    pub no_reset: bool,
+    pub resets: u32,
 }
 
 #[derive(Clone)]
@@ -102,7 +107,7 @@ impl Disk {
                 true
             }
             4 | 5 if self.lies => true,
-            4 | 5 => self.remove(about, action == 5, by, kind),
+            4 | 5 => self.remove(about, action == 5 && !self.loses_answer, by, kind),
             _ => false,
         }
     }
@@ -142,6 +147,9 @@ impl Target for Path {
         match data {
             Data::Out(list) => {
                 let done = d.change(self.path, cdb[1], cdb[2], list);
+                if cdb[1] == 5 && std::mem::take(&mut d.loses_answer) {
+                    return Ok(Reply { status: 0, host_status: 3, sense: None, transferred: 0 });
+                }
                 reply(if done { 0 } else { 0x18 }, None, list.len())
             }
             Data::In(into) => {
@@ -152,5 +160,16 @@ impl Target for Path {
             }
             Data::None => reply(0, None, 0),
         }
+    }
+
+    fn reset(&self) -> io::Result<()> {
+        let mut d = self.disk.borrow_mut();
+        if d.no_reset {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        d.accepted = [0; 3];
+        d.attentions.iter_mut().for_each(|a| *a += 1);
+        d.resets += 1;
+        Ok(())
     }
 }

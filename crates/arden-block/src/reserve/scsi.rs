@@ -46,6 +46,12 @@ pub trait Target {
     /// # Errors
     /// That of the system, when the command was not sent.
     fn command(&self, cdb: &[u8; 10], data: Data<'_>) -> io::Result<Reply>;
+
+    /// LOGICAL UNIT RESET (SAM-5, Task management functions): ends all commands, of all paths. Registrations and the reservation stay.
+    ///
+    /// # Errors
+    /// That of the system: it may not have happened.
+    fn reset(&self) -> io::Result<()>;
 }
 
 /// One path to a disk. All calls block.
@@ -178,5 +184,18 @@ impl<T: Target> DiskPath for Reservations<T> {
 
     fn preempt_and_abort(&self, key: u64, victim: u64) -> ReserveResult<()> {
         self.order(Change::PreemptAndAbort, key, victim, false)
+    }
+
+    /// PREEMPT AND ABORT of a key that is gone is refused, so nothing but a reset ends the commands that had it, or waits for those that are being
+    /// ended (SPC-4, Preempting).
+    fn settle(&self, key: u64) -> ReserveResult<()> {
+        self.target.reset().map_err(|e| {
+            failed(format!(
+                "commands of a former owner may be under way, and the disk is not reset (LOGICAL UNIT RESET, which needs CAP_SYS_ADMIN and \
+                 CAP_SYS_RAWIO): {e}"
+            ))
+        })?;
+        // The first answer behind it is that of a disk that was reset.
+        if self.keys()?.contains(&key) { Ok(()) } else { Err(ReserveError::Conflict) }
     }
 }

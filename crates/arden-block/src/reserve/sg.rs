@@ -8,11 +8,14 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
-use rustix::ioctl::{Opcode, Updater, ioctl};
+use rustix::ioctl::{Opcode, Setter, Updater, ioctl};
 
 use super::{Data, Reply, Target};
 
 const SG_IO: Opcode = 0x2285;
+const SG_SCSI_RESET: Opcode = 0x2284;
+/// LOGICAL UNIT RESET, and nothing larger where that fails: other disks of the target are not ours.
+const RESET_DEVICE_ALONE: i32 = 0x101;
 /// PREEMPT AND ABORT waits for the commands that it ends.
 const TIMEOUT_MS: u32 = 30_000;
 const SENSE_BYTES: usize = 64;
@@ -134,5 +137,11 @@ impl Target for SgDisk {
             sense: super::codec::sense(&sense[..told]),
             transferred: len.saturating_sub(left),
         })
+    }
+
+    fn reset(&self) -> io::Result<()> {
+        // SAFETY: SG_SCSI_RESET takes a pointer to an `int`, which it only reads.
+        unsafe { ioctl(&self.fd, Setter::<SG_SCSI_RESET, i32>::new(RESET_DEVICE_ALONE))? };
+        Ok(())
     }
 }

@@ -30,7 +30,7 @@ fn only_registered_paths_write() {
     let b = on(&all[1]);
     assert_eq!(b.reserve(B), Err(ReserveError::Conflict));
     assert_eq!(b.preempt_and_abort(B, A), Err(ReserveError::Conflict), "it has no key");
-    assert_eq!(b.fence(B, A), Err(ReserveError::Conflict));
+    assert_eq!(b.fence(B, A, Absent::InDoubt), Err(ReserveError::Conflict));
     assert!(all[0].write());
 }
 
@@ -42,15 +42,47 @@ fn a_fence_ends_what_was_accepted_and_takes_the_reservation() {
     b.register(B).unwrap();
     assert_eq!(b.protect(B), Ok(A), "it is A's until A is fenced");
     assert_eq!(b.confirm(B), Err(ReserveError::Conflict));
-    assert_eq!(b.fence(B, A), Ok(()));
+    assert_eq!(b.fence(B, A, Absent::InDoubt), Ok(()));
     all[0].execute();
     assert_eq!(all[0].disk.borrow().executed[0], 0, "a command that was accepted before is ended");
     assert!(!all[0].write() && all[1].write());
     assert_eq!((b.protect(B), b.confirm(B)), (Ok(B), Ok(())));
-    assert_eq!(b.fence(B, A), Ok(()), "once more");
+    assert_eq!(b.fence(B, A, Absent::InDoubt), Ok(()), "once more");
     let a = on(&all[0]);
     assert_eq!(a.confirm(A), Err(ReserveError::Conflict));
-    assert_eq!(a.fence(A, B), Err(ReserveError::Conflict));
+    assert_eq!(a.fence(A, B, Absent::InDoubt), Err(ReserveError::Conflict));
+}
+
+/// What was accepted is ended, whatever the answers that were lost and the keys that are gone.
+#[test]
+fn a_fence_whose_answer_was_lost_ends_commands_all_the_same() {
+    let all = owned_by_a();
+    let b = on(&all[1]);
+    b.register(B).unwrap();
+    assert!(all[0].write());
+    all[0].disk.borrow_mut().loses_answer = true;
+    assert!(matches!(b.fence(B, A, Absent::Ended), Err(ReserveError::Unreachable(_))));
+    assert_eq!((b.keys(), all[0].disk.borrow().accepted[0]), (Ok(vec![B]), 1), "the key is gone, the command is not");
+    all[0].disk.borrow_mut().no_reset = true;
+    let why = b.fence(B, A, Absent::InDoubt).unwrap_err();
+    assert!(why.to_string().contains("commands of a former owner may be under way"), "{why}");
+    all[0].disk.borrow_mut().no_reset = false;
+    assert_eq!(b.fence(B, A, Absent::InDoubt), Ok(()));
+    all[0].execute();
+    assert_eq!(all[0].disk.borrow().executed[0], 0);
+    assert_eq!(b.confirm(B), Ok(()), "a reset leaves keys and reservation");
+}
+
+/// A key that was never there needs no reset, which would end the commands of all paths.
+#[test]
+fn a_disk_is_reset_where_there_is_a_doubt_alone() {
+    let all = owned_by_a();
+    let b = on(&all[1]);
+    b.register(B).unwrap();
+    assert_eq!((b.fence(B, A, Absent::InDoubt), b.fence(B, A + 1, Absent::Ended)), (Ok(()), Ok(())));
+    assert_eq!(all[0].disk.borrow().resets, 0);
+    assert_eq!(b.fence(B, A + 1, Absent::InDoubt), Ok(()));
+    assert_eq!(all[0].disk.borrow().resets, 1);
 }
 
 #[test]
@@ -59,7 +91,7 @@ fn a_fence_counts_when_the_key_is_gone() {
     let b = on(&all[1]);
     b.register(B).unwrap();
     all[0].disk.borrow_mut().lies = true;
-    assert_eq!(b.fence(B, A), Err(failed("the disk still has the key that was preempted")));
+    assert_eq!(b.fence(B, A, Absent::InDoubt), Err(failed("the disk still has the key that was preempted")));
     assert!(all[0].write());
 }
 
@@ -70,8 +102,8 @@ fn the_key_of_a_path_changes_and_its_reservation_stays() {
     a.register(A + 1).unwrap();
     assert_eq!(a.confirm(A + 1), Ok(()));
     assert!(!all[1].write());
-    assert_eq!(a.fence(A + 1, A), Ok(()), "nobody has it");
-    assert!(a.fence(A + 1, A + 1).is_err());
+    assert_eq!(a.fence(A + 1, A, Absent::InDoubt), Ok(()), "nobody has it");
+    assert!(a.fence(A + 1, A + 1, Absent::InDoubt).is_err());
 }
 
 #[test]
@@ -79,7 +111,7 @@ fn a_key_that_comes_late_is_seen() {
     let all = owned_by_a();
     on(&all[2]).register(B).unwrap();
     assert_eq!(on(&all[0]).confirm(A), Err(ReserveError::Conflict));
-    assert_eq!(on(&all[0]).fence(A, B), Ok(()));
+    assert_eq!(on(&all[0]).fence(A, B, Absent::InDoubt), Ok(()));
     assert_eq!(on(&all[0]).confirm(A), Ok(()));
 }
 
@@ -126,6 +158,9 @@ impl Target for Odd {
         }
         let sense = (self.0 == CHECK_CONDITION).then_some(Sense { key: 6, code: 0x29, qualifier: 0 });
         Ok(Reply { status: self.0, host_status: 0, sense, transferred: moved })
+    }
+    fn reset(&self) -> io::Result<()> {
+        Ok(())
     }
 }
 

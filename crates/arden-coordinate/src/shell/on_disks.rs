@@ -19,12 +19,20 @@ pub struct Reserved {
     pub refused: Box<dyn Fn() + Send + Sync>,
 }
 
+/// A holder that is to be kept from disks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Victim {
+    pub holder: Holder,
+    /// Another may have begun to: its key may be gone from a disk while its commands are not.
+    pub contested: bool,
+}
+
 /// The present ownership of a pool and its keys on disks.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OnDisks {
     epoch: Epoch,
     /// Holders that were fenced for it there.
-    fenced: Vec<Holder>,
+    fenced: Vec<Victim>,
     /// Its key is on all disks that are reached. None: nothing was asked for yet; of none: it needs none.
     pub(super) registered: Option<Option<Reserve>>,
 }
@@ -40,9 +48,9 @@ impl Shell {
         (known.epoch == epoch).then_some(known)
     }
 
-    pub(super) fn note_fenced(&mut self, pool: PoolId, epoch: Epoch, holder: Holder) {
+    pub(super) fn note_fenced(&mut self, pool: PoolId, epoch: Epoch, victim: Victim) {
         if let Some(known) = self.on_disks(pool, epoch) {
-            known.fenced.push(holder);
+            known.fenced.push(victim);
         }
     }
 
@@ -75,11 +83,11 @@ impl Shell {
     }
 
     /// On the disks. A holder of this node too: its key may have come by another path.
-    pub(super) fn fence_on_disks(&mut self, pool: PoolId, epoch: Epoch, reserve: Reserve, holder: Holder) {
+    pub(super) fn fence_on_disks(&mut self, pool: PoolId, epoch: Epoch, reserve: Reserve, victim: Victim) {
         let (hands, inputs, me) = (self.parts.hands.clone(), self.send_to(), self.me(epoch));
         self.work(pool, move || {
-            let result = hands.fence_disks(pool, reserve, me, holder);
-            let _ = inputs.send(Input::Fence { pool, epoch, holder, result });
+            let result = hands.fence_disks(pool, reserve, me, victim);
+            let _ = inputs.send(Input::Fence { pool, epoch, victim, result });
         });
     }
 

@@ -26,7 +26,7 @@ use arden_space::{Caller, OpenOptions, Pool, PoolConfig, PoolHost, Right, SpaceE
 pub use admin::PoolAdmin;
 use jobs::{Finished, Job};
 pub use owned::newest_epoch;
-pub use reserve::PoolGuard;
+pub use reserve::{PoolGuard, Victim as DiskVictim};
 
 use crate::sharing::Sharing;
 

@@ -12,7 +12,7 @@ use std::thread;
 
 use arden_admin::storage::PoolRecord;
 use arden_block::reserve::disks::{self, Disk};
-use arden_block::reserve::{self, Key, Protocol};
+use arden_block::reserve::{self, Absent, Key, Protocol};
 use arden_block::{BlockDevice, Buf, DeviceInfo, IoError, IoResult, LocalFuture, Rt, SharedBuf, SharedReads};
 use arden_space::{SpaceError, SpaceResult};
 
@@ -25,8 +25,33 @@ const POLL_NS: u64 = 2_000_000;
 #[derive(Default)]
 pub(super) struct Entered {
     key: Option<Key>,
-    /// By the id in the label: the keys that were there right before.
-    disks: BTreeMap<u128, Vec<Key>>,
+    /// By the id in the label.
+    disks: BTreeMap<u128, EnteredDisk>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct EnteredDisk {
+    /// The keys that were there right before.
+    before: Vec<Key>,
+    /// The disk has confirmed that these are gone, and that their commands have ended.
+    fenced: BTreeSet<Key>,
+}
+
+impl EnteredDisk {
+    /// What it means when the victim's key is not there. One that was there before was taken away by somebody, perhaps by this ownership, and it was
+    /// not heard that this was done.
+    fn absent(&self, victim: Victim) -> Absent {
+        let may_go_on = victim.contested || self.before.contains(&victim.key);
+        if may_go_on && !self.fenced.contains(&victim.key) { Absent::InDoubt } else { Absent::Ended }
+    }
+}
+
+/// A key of a former owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Victim {
+    pub key: Key,
+    /// Another may have begun to take it away.
+    pub contested: bool,
 }
 
 /// The key of an ownership, and what happens when a disk refuses it.
@@ -35,13 +60,15 @@ pub struct PoolGuard {
     protocol: Protocol,
     /// A disk has refused a command: nothing more of this ownership is sent to any.
     ended: AtomicBool,
+    /// A disk that joins or returns did not answer whether a former owner's commands have ended.
+    in_doubt: AtomicBool,
     tell: Box<dyn Fn() + Send + Sync>,
 }
 
 impl PoolGuard {
     /// `tell` is called once, on the pool's thread, at the first conflict.
     pub fn new(key: Key, protocol: Protocol, tell: Box<dyn Fn() + Send + Sync>) -> Arc<PoolGuard> {
-        Arc::new(PoolGuard { key, protocol, ended: AtomicBool::new(false), tell })
+        Arc::new(PoolGuard { key, protocol, ended: AtomicBool::new(false), in_doubt: AtomicBool::new(false), tell })
     }
 
     fn check(&self) -> IoResult<()> {
@@ -157,9 +184,10 @@ pub async fn open_device(
     let dev = devices::open_device(rt, path, labels)?;
     if let Some(guard) = guard {
         let (done, waits) = channel();
-        let (path, key, protocol) = (path.to_path_buf(), guard.key, guard.protocol);
+        let (path, guard) = (path.to_path_buf(), guard.clone());
+        let run = move || disks::admit(&disk(&path, guard.protocol)?, guard.key, &guard.in_doubt);
         // On another thread: the pool goes on meanwhile.
-        let admit = move || _ = done.send(disk(&path, protocol).and_then(|d| disks::admit(&d, key)));
+        let admit = move || _ = done.send(run());
         let spawned = thread::Builder::new().name("arden-reserve".into()).spawn(admit);
         spawned.map_err(|e| SpaceError::Refused(format!("no thread: {e}")))?;
         loop {
@@ -218,7 +246,7 @@ impl Pools {
                 wait_for_lock(&path)?;
                 let before = disks::enter(&disk, mine)?;
                 if let Some(entered) = self.entered.lock().get_mut(&id) {
-                    entered.disks.insert(disk_id, before);
+                    entered.disks.insert(disk_id, EnteredDisk { before, ..EnteredDisk::default() });
                 }
             }
             out.push((disk_id, disk));
@@ -230,9 +258,24 @@ impl Pools {
     ///
     /// # Errors
     /// Why `victim` may still write to one.
-    pub fn fence_disks(&self, id: u128, protocol: Protocol, mine: Key, victim: Key) -> Result<(), String> {
-        let all: Vec<_> = self.enter(id, protocol, mine)?.into_iter().map(|(_, disk)| disk).collect();
-        disks::fence_all(&all, mine, victim)
+    pub fn fence_disks(&self, id: u128, protocol: Protocol, mine: Key, victim: Victim) -> Result<(), String> {
+        for (disk_id, disk) in self.enter(id, protocol, mine)? {
+            self.fence_disk((id, disk_id), &disk, mine, victim)?;
+        }
+        Ok(())
+    }
+
+    fn fence_disk(&self, (id, disk_id): (u128, u128), disk: &Disk, mine: Key, victim: Victim) -> Result<(), String> {
+        let absent = {
+            let all = self.entered.lock();
+            let entered = all.get(&id).filter(|e| e.key == Some(mine)).and_then(|e| e.disks.get(&disk_id));
+            entered.map_or(Absent::InDoubt, |e| e.absent(victim))
+        };
+        disks::fence(disk, mine, victim.key, absent)?;
+        let mut all = self.entered.lock();
+        let entered = all.get_mut(&id).filter(|e| e.key == Some(mine)).and_then(|e| e.disks.get_mut(&disk_id));
+        entered.into_iter().for_each(|e| _ = e.fenced.insert(victim.key));
+        Ok(())
     }
 
     /// Registers `mine` with every disk that is reached. `fenced` have been fenced for `mine`, and are where a disk was not reached
@@ -240,17 +283,23 @@ impl Pools {
     ///
     /// # Errors
     /// Why a disk cannot be used.
-    pub fn register_disks(&self, id: u128, protocol: Protocol, mine: Key, fenced: &[Key]) -> Result<Vec<Key>, String> {
+    pub fn register_disks(
+        &self,
+        id: u128,
+        protocol: Protocol,
+        mine: Key,
+        fenced: &[Victim],
+    ) -> Result<Vec<Key>, String> {
         let mut others = BTreeSet::new();
         for (disk_id, disk) in self.enter(id, protocol, mine)? {
-            let one = std::slice::from_ref(&disk);
-            for victim in fenced.iter().filter(|k| **k != mine) {
-                disks::fence_all(one, mine, *victim)?;
+            for victim in fenced.iter().filter(|v| v.key != mine) {
+                self.fence_disk((id, disk_id), &disk, mine, *victim)?;
             }
             others.extend(disks::others(&disk, mine)?);
             let all = self.entered.lock();
-            let before = all.get(&id).and_then(|e| e.disks.get(&disk_id)).into_iter().flatten();
-            others.extend(before.filter(|k| !fenced.contains(k)));
+            let entered = all.get(&id).and_then(|e| e.disks.get(&disk_id));
+            let before = entered.into_iter().flat_map(|e| e.before.iter().copied());
+            others.extend(before.filter(|k| !fenced.iter().any(|v| v.key == *k)));
         }
         Ok(others.into_iter().collect())
     }
@@ -337,6 +386,18 @@ mod tests {
         fn flush(&self) -> LocalFuture<IoResult<()>> {
             self.answer(())
         }
+    }
+
+    #[test]
+    fn a_key_that_is_gone_is_in_doubt_until_the_disk_has_answered() {
+        let key = |epoch| Key::new(1, 1, epoch).unwrap();
+        let victim = |epoch, contested| Victim { key: key(epoch), contested };
+        let mut disk = EnteredDisk { before: vec![key(5)], ..EnteredDisk::default() };
+        assert_eq!(disk.absent(victim(4, false)), Absent::Ended, "it never was there");
+        assert_eq!(disk.absent(victim(4, true)), Absent::InDoubt, "another may have begun");
+        assert_eq!(disk.absent(victim(5, false)), Absent::InDoubt, "this one began");
+        disk.fenced.extend([key(4), key(5)]);
+        assert_eq!([disk.absent(victim(4, true)), disk.absent(victim(5, false))], [Absent::Ended; 2]);
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Reservations on a model of a namespace. A real target: `tests/e2e/nvme.sh`.
 
+use std::sync::atomic::AtomicBool;
+
 use super::model::{Controller, controllers};
 use super::*;
 use crate::reserve::disks::{self, Disk};
-use crate::reserve::{Key, Kind};
+use crate::reserve::{Absent, Key, Kind};
 
 const A: u64 = 0x1_0000_0005;
 const B: u64 = 0x2_0000_0006;
@@ -34,7 +36,7 @@ fn all_controllers_of_a_registered_host_write() {
         assert_eq!(on(&all[3]).confirm(A), Ok(()), "by its other controller");
         let b = on(&all[1]);
         assert_eq!(b.reserve(B), Err(ReserveError::Conflict));
-        assert_eq!(b.fence(B, A), Err(ReserveError::Conflict), "it has no key");
+        assert_eq!(b.fence(B, A, Absent::InDoubt), Err(ReserveError::Conflict), "it has no key");
     }
 }
 
@@ -47,13 +49,13 @@ fn a_fence_ends_commands_of_all_controllers_and_takes_the_reservation() {
         b.register(B).unwrap();
         assert_eq!(b.protect(B), Ok(A), "it is A's until A is fenced");
         assert_eq!(b.confirm(B), Err(ReserveError::Conflict));
-        assert_eq!(b.fence(B, A), Ok(()));
+        assert_eq!(b.fence(B, A, Absent::InDoubt), Ok(()));
         all[0].execute();
         all[3].execute();
         assert_eq!(all[0].disk.borrow().executed, [0; 4], "commands that were accepted before are ended");
         assert!(!all[0].write() && !all[3].write() && all[1].write());
-        assert_eq!((b.protect(B), b.confirm(B), b.fence(B, A)), (Ok(B), Ok(()), Ok(())));
-        assert_eq!(on(&all[0]).fence(A, B), Err(ReserveError::Conflict));
+        assert_eq!((b.protect(B), b.confirm(B), b.fence(B, A, Absent::InDoubt)), (Ok(B), Ok(()), Ok(())));
+        assert_eq!(on(&all[0]).fence(A, B, Absent::InDoubt), Err(ReserveError::Conflict));
     }
 }
 
@@ -63,7 +65,7 @@ fn a_fence_counts_when_the_key_is_gone() {
     let b = on(&all[1]);
     b.register(B).unwrap();
     all[0].disk.borrow_mut().lies = true;
-    assert_eq!(b.fence(B, A), Err(failed("the disk still has the key that was preempted")));
+    assert_eq!(b.fence(B, A, Absent::InDoubt), Err(failed("the disk still has the key that was preempted")));
     assert!(all[0].write());
 }
 
@@ -76,7 +78,7 @@ fn a_holder_fences_a_key_that_comes_late_at_any_target() {
         assert!(all[2].write());
         let a = on(&all[0]);
         assert_eq!(a.confirm(A), Err(ReserveError::Conflict));
-        assert_eq!(a.fence(A, A - 1), Ok(()));
+        assert_eq!(a.fence(A, A - 1, Absent::InDoubt), Ok(()));
         all[2].execute();
         assert_eq!(all[2].disk.borrow().executed[2], 0);
         assert!(!all[2].write());
@@ -89,10 +91,10 @@ fn a_holder_leaves_the_key_of_a_newer_owner() {
     let all = owned_by_a(true);
     on(&all[1]).register(B).unwrap();
     on(&all[2]).register(A - 1).unwrap();
-    assert!(on(&all[0]).fence(A, A - 1).is_err());
+    assert!(on(&all[0]).fence(A, A - 1, Absent::InDoubt).is_err());
     assert_eq!(all[0].disk.borrow().key_of(0x52), Some(B));
-    assert_eq!(on(&all[1]).fence(B, A), Ok(()));
-    assert_eq!(on(&all[1]).fence(B, A - 1), Ok(()));
+    assert_eq!(on(&all[1]).fence(B, A, Absent::InDoubt), Ok(()));
+    assert_eq!(on(&all[1]).fence(B, A - 1, Absent::InDoubt), Ok(()));
     assert_eq!(on(&all[1]).confirm(B), Ok(()));
 }
 
@@ -104,9 +106,9 @@ fn a_fence_whose_answer_was_lost_ends_commands_all_the_same() {
         let b = on(&all[1]);
         b.register(B).unwrap();
         all[0].disk.borrow_mut().loses_answer = true;
-        assert!(matches!(b.fence(B, A), Err(ReserveError::Unreachable(_))));
+        assert!(matches!(b.fence(B, A, Absent::InDoubt), Err(ReserveError::Unreachable(_))));
         assert_eq!(b.keys(), Ok(vec![B]), "the key is gone, the commands are not");
-        assert_eq!(b.fence(B, A), Ok(()));
+        assert_eq!(b.fence(B, A, Absent::InDoubt), Ok(()));
         all[0].execute();
         assert_eq!(all[0].disk.borrow().executed[0], 0);
     }
@@ -120,8 +122,8 @@ fn the_key_of_a_node_changes_and_its_reservation_stays() {
     a.register(A + 1).unwrap();
     assert_eq!(a.confirm(A + 1), Ok(()));
     assert!(!all[1].write());
-    assert_eq!(a.fence(A + 1, A), Ok(()), "nobody has it");
-    assert!(a.fence(A + 1, A + 1).is_err());
+    assert_eq!(a.fence(A + 1, A, Absent::InDoubt), Ok(()), "nobody has it");
+    assert!(a.fence(A + 1, A + 1, Absent::InDoubt).is_err());
 }
 
 #[test]
@@ -203,11 +205,12 @@ fn a_pool_on_namespaces_is_entered_fenced_and_admitted() {
         let all_keys = vec![key(1, 5), key(2, 6)];
         assert_eq!(disks::enter(&c, key(3, 7)), Ok(all_keys.clone()), "one that began before it is on its way");
         for victim in all_keys {
-            assert_eq!(disks::fence_all(std::slice::from_ref(&c), key(3, 7), victim), Ok(()));
+            assert_eq!(disks::fence(&c, key(3, 7), victim, Absent::Ended), Ok(()));
         }
         assert_eq!(c.path.confirm(key(3, 7).raw()), Ok(()));
-        assert!(disks::admit(&a, key(1, 6)).unwrap_err().contains("newer key"));
-        assert_eq!(disks::admit(&a, key(1, 8)), Ok(()));
+        let sure = AtomicBool::new(false);
+        assert!(disks::admit(&a, key(1, 6), &sure).unwrap_err().contains("newer key"));
+        assert_eq!(disks::admit(&a, key(1, 8), &sure), Ok(()));
         assert!(all[0].write() && !all[1].write() && !all[2].write());
     }
 }
