@@ -2,13 +2,11 @@
 
 mod common;
 
-use std::cell::Cell;
-use std::rc::Rc;
-
-use arden_block::sim::Faults;
 use arden_block::{BLOCK_BYTES, Buf, IoError, Rt};
 use arden_space::{DirectRead, Doubt, Layout, PoolConfig, Space};
-use common::{config, create, disks, expect, full, life};
+use common::{
+    begin_flush_that_fails_on_one, config, create, disks, expect, full, life, mirror_with_newer_caches, slow_down,
+};
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 
@@ -93,26 +91,10 @@ fn nothing_is_read_of_a_disk_whose_flush_failed_while_others_are_flushed() {
     let d = disks(2, 4);
     let all = d.clone();
     life(&d, None, async move |rt| {
-        let (pool, space) = create(&rt, &all, Layout::Mirror2, config()).await;
-        space.write(0, full(1, 32), true).await.unwrap();
-        pool.flush().await.unwrap();
-        for i in 0..32 {
-            space.write(i * BLOCK_BYTES, full(2, 1), false).await.unwrap();
-        }
-        let columns = pool.space_map(space.id()).unwrap()[0].1.clone();
-        let (first, other) = (&all[usize::from(columns[0].disk)], &all[usize::from(columns[1].disk)]);
+        let (pool, space) = mirror_with_newer_caches(&rt, &all, config()).await;
         let read = begun(&space, 3).await;
-        let slow = Faults { latency_min_ns: 50_000_000, latency_max_ns: 50_000_000, ..Faults::default() };
-        first.fail_next_flush();
-        other.set_faults(slow);
-        let flushed = Rc::new(Cell::new(false));
-        let (told, flushing) = (flushed.clone(), space.clone());
-        rt.spawn(async move {
-            flushing.flush().await.unwrap();
-            told.set(true);
-        });
-        rt.sleep_ns(5_000_000).await;
-        assert!(first.counters().cached_lost > 0 && !flushed.get(), "one has failed, the other is still at it");
+        let (first, flushed) = begin_flush_that_fails_on_one(&rt, &pool, &space, &all).await;
+        let first = &all[first];
         let reads_before = first.counters().reads;
         let old = end(&rt, &read).await;
         assert_eq!(first.counters().reads, reads_before + 1, "it is the disk that was to be read");
@@ -214,7 +196,6 @@ fn a_slow_disk_is_known_by_whoever_reads() {
     life(&d, None, async move |rt| {
         let (pool, space) = create(&rt, &all, Layout::Mirror2, config()).await;
         space.write(0, full(1, 32), false).await.unwrap();
-        let slow = Faults { latency_min_ns: 40_000_000, latency_max_ns: 40_000_000, ..Faults::default() };
         for copy in 0..2 {
             space.read_copy(copy, 0, BLOCK).await.unwrap();
         }
@@ -223,7 +204,7 @@ fn a_slow_disk_is_known_by_whoever_reads() {
         let before = used();
         end(&rt, &read).await.unwrap();
         let which = before.iter().zip(used()).position(|(a, b)| *a < b).unwrap();
-        all[which].set_faults(slow);
+        slow_down(&all[which], 40_000_000);
         let latency = || pool.status().disks.iter().find(|d| usize::from(d.index) == which).unwrap().latency_us;
         let old = latency();
         for _ in 0..20 {

@@ -2,13 +2,8 @@
 
 mod common;
 
-use std::cell::Cell;
-use std::rc::Rc;
-
-use arden_block::BLOCK_BYTES;
-use arden_block::sim::Faults;
 use arden_space::Layout;
-use common::{config, create, disks, expect, full, life};
+use common::{begin_flush_that_fails_on_one, config, create, disks, expect, full, life, mirror_with_newer_caches};
 
 #[test]
 fn a_failed_flush_takes_its_disk_out_and_what_it_lost_is_brought_back() {
@@ -16,12 +11,7 @@ fn a_failed_flush_takes_its_disk_out_and_what_it_lost_is_brought_back() {
         let d = disks(2, seed);
         let all = d.clone();
         life(&d, None, async move |rt| {
-            let (pool, space) = create(&rt, &all, Layout::Mirror2, config()).await;
-            space.write(0, full(1, 32), true).await.unwrap();
-            pool.flush().await.unwrap();
-            for i in 0..32 {
-                space.write(i * BLOCK_BYTES, full(2, 1), false).await.unwrap();
-            }
+            let (pool, space) = mirror_with_newer_caches(&rt, &all, config()).await;
             all[which].fail_next_flush();
             space.flush().await.unwrap();
             assert!(all[which].counters().cached_lost > 0, "nothing was lost");
@@ -42,24 +32,8 @@ fn nothing_is_read_of_a_disk_whose_flush_failed_while_others_are_flushed() {
     let d = disks(2, 4);
     let all = d.clone();
     life(&d, None, async move |rt| {
-        let (pool, space) = create(&rt, &all, Layout::Mirror2, config()).await;
-        space.write(0, full(1, 32), true).await.unwrap();
-        pool.flush().await.unwrap();
-        for i in 0..32 {
-            space.write(i * BLOCK_BYTES, full(2, 1), false).await.unwrap();
-        }
-        let columns = pool.space_map(space.id()).unwrap()[0].1.clone();
-        let (first, other) = (&all[usize::from(columns[0].disk)], &all[usize::from(columns[1].disk)]);
-        first.fail_next_flush();
-        other.set_faults(Faults { latency_min_ns: 50_000_000, latency_max_ns: 50_000_000, ..Faults::default() });
-        let flushed = Rc::new(Cell::new(false));
-        let (told, flushing) = (flushed.clone(), space.clone());
-        rt.spawn(async move {
-            flushing.flush().await.unwrap();
-            told.set(true);
-        });
-        rt.sleep_ns(5_000_000).await;
-        assert!(first.counters().cached_lost > 0 && !flushed.get(), "one has failed, the other is still at it");
+        let (pool, space) = mirror_with_newer_caches(&rt, &all, config()).await;
+        let (_, flushed) = begin_flush_that_fails_on_one(&rt, &pool, &space, &all).await;
         expect(&space, 2, "while the other disk is flushed").await;
         while !flushed.get() {
             rt.sleep_ns(1_000_000).await;

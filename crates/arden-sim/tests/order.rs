@@ -9,7 +9,7 @@ use std::rc::Rc;
 use arden_block::sim::{Faults, SimDisk};
 use arden_block::{BLOCK_BYTES, Rt};
 use arden_space::{CreateOptions, Layout, OpenOptions, Pool, Provision, Space};
-use common::{attach, attach_without, config, create, disks, expect, full, life, open};
+use common::{attach, attach_without, config, create, disks, expect, full, life, mirror_with_newer_caches, open};
 
 /// Marks are forgotten by hand, twice: the second time nobody has written since the first.
 async fn forget_marks(pool: &Pool) {
@@ -27,12 +27,7 @@ fn marks_stay_when_the_flush_before_they_are_forgotten_fails() {
         let which = (seed % 2) as usize;
         life(&d, None, async move |rt| {
             let slow = arden_space::PoolConfig { tick_ms: 1_000_000, ..config() };
-            let (pool, space) = create(&rt, &all, Layout::Mirror2, slow).await;
-            space.write(0, full(1, 32), true).await.unwrap();
-            pool.flush().await.unwrap();
-            for i in 0..32 {
-                space.write(i * BLOCK_BYTES, full(2, 1), false).await.unwrap();
-            }
+            let (pool, space) = mirror_with_newer_caches(&rt, &all, slow).await;
             all[which].fail_next_flush();
             forget_marks(&pool).await;
             assert!(all[which].counters().cached_lost > 0, "nothing was lost");
@@ -97,12 +92,7 @@ fn what_was_read_after_a_crash_is_there_after_the_next_one_without_a_disk() {
         let d = disks(2, 1100 + seed);
         let all = d.clone();
         life(&d, None, async move |rt| {
-            let (pool, space) = create(&rt, &all, Layout::Mirror2, config()).await;
-            space.write(0, full(1, 32), true).await.unwrap();
-            pool.flush().await.unwrap();
-            for i in 0..32 {
-                space.write(i * BLOCK_BYTES, full(2, 1), false).await.unwrap();
-            }
+            let (_pool, _space) = mirror_with_newer_caches(&rt, &all, config()).await;
         })
         .unwrap();
         let all = d.clone();

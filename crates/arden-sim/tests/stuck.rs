@@ -6,9 +6,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use arden_block::BLOCK_BYTES;
-use arden_block::sim::Faults;
 use arden_space::{Layout, PoolConfig};
-use common::{config, create, disks, expect, full, life};
+use common::{config, create, disks, expect, full, life, mirror_with_newer_caches, slow_down};
 
 #[test]
 fn a_disk_returns_only_when_the_command_that_was_stuck_has_landed() {
@@ -46,14 +45,9 @@ fn a_late_answer_of_a_disk_that_lost_its_cache_is_not_believed() {
     let d = disks(2, 2);
     let all = d.clone();
     life(&d, None, async move |rt| {
-        let (pool, space) = create(&rt, &all, Layout::Mirror2, config()).await;
-        space.write(0, full(1, 32), true).await.unwrap();
-        pool.flush().await.unwrap();
-        for i in 0..32 {
-            space.write(i * BLOCK_BYTES, full(2, 1), false).await.unwrap();
-        }
+        let (pool, space) = mirror_with_newer_caches(&rt, &all, config()).await;
         let first = usize::from(pool.space_map(space.id()).unwrap()[0].1[0].disk);
-        all[first].set_faults(Faults { latency_min_ns: 50_000_000, latency_max_ns: 50_000_000, ..Faults::default() });
+        slow_down(&all[first], 50_000_000);
         let read = Rc::new(RefCell::new(None));
         let (told, reader) = (read.clone(), space.clone());
         rt.spawn(async move {

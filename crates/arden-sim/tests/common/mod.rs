@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use arden_block::sim::SimDisk;
+use arden_block::sim::{Faults, SimDisk};
 use arden_block::{BLOCK_BYTES, BlockDevice, Buf, Rt, SharedBuf};
 use arden_space::{CreateOptions, Layout, OpenOptions, Pool, PoolConfig, Provision, Space, SpaceResult};
 
@@ -90,4 +90,44 @@ pub async fn open(rt: &Rt, disks: &[SimDisk], discard: Vec<u128>) -> SpaceResult
 pub async fn expect(space: &Space, byte: u8, what: &str) {
     let b = space.read(0, 32 * BLOCK_BYTES as usize).await.unwrap_or_else(|e| panic!("{what}: {e}"));
     assert!(b.iter().all(|&x| x == byte), "{what}: not {byte} everywhere");
+}
+
+/// A mirror of 32 blocks that are 1 on stable storage, and 2 in the caches of both disks.
+pub async fn mirror_with_newer_caches(rt: &Rt, disks: &[SimDisk], config: PoolConfig) -> (Pool, Space) {
+    let (pool, space) = create(rt, disks, Layout::Mirror2, config).await;
+    space.write(0, full(1, 32), true).await.unwrap();
+    pool.flush().await.unwrap();
+    for i in 0..32 {
+        space.write(i * BLOCK_BYTES, full(2, 1), false).await.unwrap();
+    }
+    (pool, space)
+}
+
+/// Each operation of the disk takes so long from now on.
+pub fn slow_down(disk: &SimDisk, ns: u64) {
+    disk.set_faults(Faults { latency_min_ns: ns, latency_max_ns: ns, ..Faults::default() });
+}
+
+/// Flushes a mirror: the flush of the disk with the first copy has failed when this returns, and that of the other one takes some time
+/// yet. The place of the first disk, and whether the flush of the space has ended.
+pub async fn begin_flush_that_fails_on_one(
+    rt: &Rt,
+    pool: &Pool,
+    space: &Space,
+    disks: &[SimDisk],
+) -> (usize, Rc<Cell<bool>>) {
+    let columns = pool.space_map(space.id()).unwrap()[0].1.clone();
+    let (first, other) = (usize::from(columns[0].disk), usize::from(columns[1].disk));
+    disks[first].fail_next_flush();
+    slow_down(&disks[other], 50_000_000);
+    let flushed = Rc::new(Cell::new(false));
+    let (told, flushing) = (flushed.clone(), space.clone());
+    rt.spawn(async move {
+        flushing.flush().await.unwrap();
+        told.set(true);
+    });
+    rt.sleep_ns(5_000_000).await;
+    let one_failed = disks[first].counters().cached_lost > 0 && !flushed.get();
+    assert!(one_failed, "one has failed, the other is still at it");
+    (first, flushed)
 }
