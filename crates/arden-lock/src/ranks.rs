@@ -108,6 +108,7 @@ ranks! {
     1720 Tunnel "Tunnel::gone";
     1800 FreeBlocks "State::alloc";
     1820 TreeNodes "Tree::shards";
+    1830 TreeRows "Tree::rows";
     1840 WalState "Wal::state";
     1860 VolumeSuperblock "Checkpoints::superblock";
     1880 Housekeeping "Wakeup::asked";

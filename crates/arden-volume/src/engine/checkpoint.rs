@@ -109,7 +109,7 @@ impl Engine {
         let freeze = unfinished.insert(self.freeze(&mut t.core));
         let (frozen, root) = (t.core.frozen.clone(), t.core.root);
         if let Some(frozen) = frozen {
-            let (sb, freed) = self.write_checkpoint(freeze, || self.apply(&root, &frozen))?;
+            let (sb, freed) = self.write_checkpoint(freeze, || self.apply(&root, frozen.layer()))?;
             self.install(&mut t.core, &sb, &freed);
             self.end_checkpoint(sb, unfinished);
         }
@@ -161,7 +161,7 @@ impl Engine {
             (core.frozen.clone(), core.root)
         };
         let Some(frozen) = frozen else { return Ok(()) };
-        let apply = || self.with_relief(|| self.apply(&root, &frozen));
+        let apply = || self.with_relief(|| self.apply(&root, frozen.layer()));
         let (sb, freed) = self.write_checkpoint(freeze, apply)?;
         self.install(&mut self.state.core.write(), &sb, &freed);
         self.end_checkpoint(sb, unfinished);

@@ -26,7 +26,10 @@ use crate::{
     engine::{
         alloc::AllocLock,
         kept::{Past, Snapshot},
-        tree::{Layer, Root, Tree},
+        tree::{
+            Layer, Root, Tree,
+            overlay::{self, Overlay},
+        },
         view::{Take, View, scan},
         wal::Wal,
     },
@@ -37,10 +40,10 @@ const OVERHEAD: usize = 96;
 
 #[derive(Default)]
 pub struct Core {
-    pub overlay: Layer,
+    pub overlay: Overlay,
     pub overlay_bytes: usize,
     /// What a checkpoint is writing.
-    pub frozen: Option<Arc<Layer>>,
+    pub frozen: Option<Arc<Overlay>>,
     pub frozen_bytes: usize,
     /// The bytes of both, for those who must not wait while somebody changes the volume.
     pub changes_bytes: Arc<AtomicUsize>,
@@ -73,17 +76,17 @@ impl View for CoreView<'_> {
 
 impl Core {
     pub fn get(&self, tree: &Tree, key: &[u8]) -> VolResult<Option<Val>> {
-        if let Some(v) = self.overlay.get(key) {
-            return Ok(v.clone());
+        let hash = overlay::hash(key);
+        let changed = self.overlay.get(key, hash).or_else(|| self.frozen.as_ref()?.get(key, hash));
+        match changed {
+            Some(value) => Ok(value.clone()),
+            None => tree.get_hashed(&self.root, key, hash),
         }
-        if let Some(v) = self.frozen.as_ref().and_then(|f| f.get(key)) {
-            return Ok(v.clone());
-        }
-        tree.get(&self.root, key)
     }
 
     pub fn scan(&self, tree: &Tree, start: &[u8], end: &[u8], take: &mut Take<'_>) -> VolResult<()> {
-        let layers: Vec<&Layer> = std::iter::once(&self.overlay).chain(self.frozen.as_deref()).collect();
+        let layers: Vec<&Layer> =
+            std::iter::once(&self.overlay).chain(self.frozen.as_deref()).map(Overlay::layer).collect();
         scan(&layers, tree, &self.root, start, end, take)
     }
 

@@ -2,6 +2,9 @@
 //! pointer carries the checksum of what it leads to, so that the root vouches for everything. Old nodes stay untouched
 //! until the new root is durable. Refuses to know what keys mean.
 
+pub mod overlay;
+mod rows;
+
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     hash::{BuildHasherDefault, Hasher},
@@ -13,6 +16,8 @@ use std::{
 
 use arden_block::{BLOCK_BYTES, Device};
 use arden_lock::{Mutex, ranks};
+
+use rows::Rows;
 
 use crate::{
     disk::{
@@ -129,6 +134,7 @@ pub struct Tree {
     device: Arc<dyn Device>,
     shards: [Mutex<Shard, ranks::TreeNodes>; SHARDS],
     shard_bytes_max: AtomicUsize,
+    rows: Rows,
     /// Somebody looked for a node since it was last asked.
     used: AtomicBool,
 }
@@ -143,6 +149,7 @@ impl Tree {
             device,
             shards: std::array::from_fn(|_| Mutex::default()),
             shard_bytes_max: AtomicUsize::new(of_a_shard(cache_bytes)),
+            rows: Rows::default(),
             used: AtomicBool::new(false),
         }
     }
@@ -199,6 +206,20 @@ impl Tree {
     }
 
     pub fn get(&self, root: &Root, key: &[u8]) -> VolResult<Option<Val>> {
+        self.get_hashed(root, key, overlay::hash(key))
+    }
+
+    /// Of a key whose hash ([`overlay::hash`]) is known.
+    pub fn get_hashed(&self, root: &Root, key: &[u8], hash: u64) -> VolResult<Option<Val>> {
+        if let Some(known) = self.rows.get(root, key, hash) {
+            return Ok(known);
+        }
+        let found = self.look_up(root, key)?;
+        self.rows.keep(root, key, hash, found.as_ref());
+        Ok(found)
+    }
+
+    fn look_up(&self, root: &Root, key: &[u8]) -> VolResult<Option<Val>> {
         let Some((mut ptr, mut level)) = *root else { return Ok(None) };
         loop {
             let node = self.load(&ptr, level)?;

@@ -20,7 +20,7 @@ use crate::{
         kept::Dead,
         record::{Changes, PIECE_BYTES, overwrite},
         state::{Core, CoreView, State},
-        tree::Layer,
+        tree::{Layer, overlay::Overlay},
         view::{Take, View, scan},
     },
 };
@@ -75,8 +75,8 @@ impl View for Txn<'_> {
         }
     }
     fn scan(&self, start: &[u8], end: &[u8], take: &mut Take<'_>) -> VolResult<()> {
-        let mut layers: Vec<&Layer> = vec![&self.changes.map, &self.core.overlay];
-        layers.extend(self.core.frozen.as_deref());
+        let mut layers: Vec<&Layer> = vec![&self.changes.map, self.core.overlay.layer()];
+        layers.extend(self.core.frozen.as_deref().map(Overlay::layer));
         scan(&layers, &self.state.tree, &self.core.root, start, end, take)
     }
 }
