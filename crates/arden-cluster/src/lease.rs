@@ -31,6 +31,8 @@ pub(crate) struct Lease {
     last: Option<LeaseId>,
     /// When it was last asked for or renewed.
     asked_ns: Option<u64>,
+    /// When the lease before this one was given up. Whatever was granted by then is given back, and its answer may come once more.
+    gave_up_ns: u64,
 }
 
 impl Lease {
@@ -63,15 +65,16 @@ impl Lease {
     }
 
     /// The key is another's. It is asked for again when that is due.
-    pub(crate) fn refused(&mut self, id: LeaseId) {
+    pub(crate) fn refused(&mut self, now_ns: u64, id: LeaseId) {
         let asked_ns = self.asked_ns;
-        if self.gone(id) {
+        if self.gone(now_ns, id) {
             self.asked_ns = asked_ns;
         }
     }
 
-    fn forget(&mut self) {
-        *self = Lease { held: None, last: self.held.map(|h| h.id).or(self.last), asked_ns: None };
+    fn forget(&mut self, now_ns: u64) {
+        let last = self.held.map(|h| h.id).or(self.last);
+        *self = Lease { held: None, last, asked_ns: None, gave_up_ns: now_ns };
     }
 
     /// The end of the lease, while it may be used.
@@ -82,13 +85,14 @@ impl Lease {
     /// The lease whose end has come, which from now on the node does not have.
     pub(crate) fn take_ended(&mut self, now_ns: u64) -> Option<LeaseId> {
         let ended = self.held.filter(|h| now_ns >= h.until_ns)?;
-        self.forget();
+        self.forget(now_ns);
         Some(ended.id)
     }
 
-    /// A new lease, to be claimed; says whether it is taken, which it is not when it came too late or the node has one.
-    pub(crate) fn granted(&mut self, now_ns: u64, id: LeaseId, until_ns: u64) -> bool {
-        let take = self.held.is_none() && now_ns < until_ns;
+    /// A new lease, asked for at `sent_ns`, to be claimed. Says whether it is taken, which it is not when it came too late, when the
+    /// node has one, and when it was asked for before the node gave one up: it may be that one.
+    pub(crate) fn granted(&mut self, now_ns: u64, id: LeaseId, sent_ns: u64, until_ns: u64) -> bool {
+        let take = self.held.is_none() && now_ns < until_ns && sent_ns >= self.gave_up_ns;
         if take {
             self.held = Some(Held { id, until_ns, claimed: false });
         }
@@ -102,10 +106,10 @@ impl Lease {
     }
 
     /// etcd does not know the lease; says whether it was the node's.
-    pub(crate) fn gone(&mut self, id: LeaseId) -> bool {
+    pub(crate) fn gone(&mut self, now_ns: u64, id: LeaseId) -> bool {
         let mine = self.held.is_some_and(|h| h.id == id);
         if mine {
-            self.forget();
+            self.forget(now_ns);
         }
         mine
     }
@@ -139,7 +143,7 @@ mod tests {
     #[test]
     fn a_lease_that_ended_does_not_come_back() {
         let mut lease = Lease::default();
-        assert!(lease.granted(10, LeaseId(1), 100));
+        assert!(lease.granted(10, LeaseId(1), 0, 100));
         assert_eq!((lease.at(11), lease.unclaimed()), (None, Some(LeaseId(1))), "its key may be another's");
         lease.claimed(LeaseId(9));
         assert_eq!(lease.at(11), None);
@@ -148,18 +152,20 @@ mod tests {
         assert_eq!(lease.take_ended(100), Some(LeaseId(1)));
         lease.renewed(LeaseId(1), 1_000);
         assert_eq!((lease.at(101), lease.before()), (None, Some(LeaseId(1))));
-        assert!(!lease.granted(300, LeaseId(2), 300), "too late");
+        assert!(!lease.granted(300, LeaseId(2), 200, 300), "too late");
+        assert!(!lease.granted(101, LeaseId(1), 99, 199), "it was given back");
+        assert!(lease.granted(101, LeaseId(3), 100, 200));
     }
 
     #[test]
     fn a_renewal_never_shortens() {
         let mut lease = Lease::default();
-        lease.granted(0, LeaseId(1), 100);
+        lease.granted(0, LeaseId(1), 0, 100);
         lease.claimed(LeaseId(1));
         lease.renewed(LeaseId(1), 200);
         lease.renewed(LeaseId(1), 150);
         assert_eq!(lease.at(199), Some(LeaseId(1)));
-        assert!(!lease.gone(LeaseId(9)) && lease.gone(LeaseId(1)));
+        assert!(!lease.gone(5, LeaseId(9)) && lease.gone(5, LeaseId(1)));
         assert_eq!(lease.at(0), None);
     }
 
@@ -168,7 +174,7 @@ mod tests {
         let mut lease = Lease::default();
         assert_eq!(lease.take_due(0, 400), Some(None));
         assert_eq!(lease.take_due(99, 400), None);
-        lease.granted(99, LeaseId(7), 400);
+        lease.granted(99, LeaseId(7), 0, 400);
         assert_eq!(lease.take_due(100, 400), Some(Some(LeaseId(7))));
     }
 }

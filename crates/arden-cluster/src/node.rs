@@ -90,21 +90,21 @@ impl Node {
             Event::Tick => {}
             Event::LeaseGranted { lease, sent_ns } => {
                 let until_ns = self.until_ns(sent_ns);
-                match self.lease.granted(now_ns, lease, until_ns) {
+                match self.lease.granted(now_ns, lease, sent_ns, until_ns) {
                     // Told twice: it is in use.
                     false if self.lease.is(lease) => {}
                     true => out.push(Action::Claim { lease, if_alive: IfAlive::Absent }),
                     false => out.push(Action::RevokeLease { lease }),
                 }
             }
-            Event::Claimed { lease, if_alive, outcome } => self.claimed(lease, if_alive, outcome, &mut out),
+            Event::Claimed { lease, if_alive, outcome } => self.claimed(now_ns, (lease, if_alive, outcome), &mut out),
             Event::NotAlive => {
                 let lease = self.lease.at(now_ns);
                 out.extend(lease.map(|lease| Action::Claim { lease, if_alive: IfAlive::Absent }));
             }
             Event::LeaseRenewed { lease, sent_ns } => self.lease.renewed(lease, self.until_ns(sent_ns)),
             Event::LeaseGone { lease } => {
-                if self.lease.gone(lease) {
+                if self.lease.gone(now_ns, lease) {
                     self.pools.iter_mut().for_each(|p| p.lose(&mut out));
                 }
             }
@@ -126,14 +126,14 @@ impl Node {
     }
 
     /// A lease is used only while etcd says by it that this node is alive: of two runs of one node one is.
-    fn claimed(&mut self, lease: LeaseId, if_alive: IfAlive, outcome: Outcome, out: &mut Vec<Action>) {
+    fn claimed(&mut self, now_ns: u64, (lease, if_alive, outcome): (LeaseId, IfAlive, Outcome), out: &mut Vec<Action>) {
         match (outcome, if_alive) {
             (Outcome::Applied(_), _) => self.lease.claimed(lease),
             _ if self.lease.unclaimed() != Some(lease) => {}
             // It may have happened: what is next due asks again.
             (Outcome::Unknown, _) => {}
             (Outcome::Refused, IfAlive::Under(last)) if last == lease => {
-                self.lease.refused(lease);
+                self.lease.refused(now_ns, lease);
                 out.push(Action::RevokeLease { lease });
             }
             // It is there from before, or from a claim whose answer was lost.
@@ -159,7 +159,7 @@ impl Node {
         self.distrusts = true;
         self.pools.iter_mut().for_each(|p| p.lose(out));
         if let Some(lease) = self.lease.at(now_ns).or(self.lease.unclaimed()) {
-            self.lease.gone(lease);
+            self.lease.gone(now_ns, lease);
             out.push(Action::RevokeLease { lease });
         }
         out.push(Action::StoreWentBack);

@@ -537,6 +537,23 @@ fn a_lease_is_given_back_where_another_run_is_alive() {
     assert_eq!(w.say(Event::Tick), [Action::GrantLease]);
 }
 
+/// The answer to a request comes once more, and the lease was given back meanwhile: etcd ends it at any moment.
+#[test]
+fn a_lease_that_was_given_back_is_not_taken_again() {
+    let mut w = World::new(vec![]);
+    w.say(Event::Tick);
+    let granted = Event::LeaseGranted { lease: LeaseId(1), sent_ns: w.now };
+    w.now += 1;
+    w.say(granted.clone());
+    w.claim(1, IfAlive::Absent, Outcome::Refused);
+    w.claim(1, IfAlive::Under(LeaseId(1)), Outcome::Refused);
+    assert_eq!(w.say(granted), [Action::RevokeLease { lease: LeaseId(1) }]);
+    w.now += TTL / 4;
+    assert_eq!(w.say(Event::Tick), [Action::GrantLease]);
+    w.lease(2);
+    assert_eq!(w.node.lease(w.now), Some(LeaseId(2)));
+}
+
 #[test]
 fn the_next_lease_takes_the_key_of_the_last_one() {
     let mut w = World::new(vec![]);
