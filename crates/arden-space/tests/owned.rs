@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use arden_block::sim::SimDisk;
+use arden_block::sim::{Faults, SimDisk};
 use arden_block::{BlockDevice, Buf, Rt};
 use arden_space::{
     CreateOptions, Layout, OpenOptions, Ownership, Pool, Provision, Right, SpaceError, SpaceResult, read_header,
@@ -46,6 +46,7 @@ fn made() -> Vec<SimDisk> {
         let options = CreateOptions { slab_bytes: Some(1 << 20), ..CreateOptions::default() };
         let pool = Pool::create(&rt2, "tank", devices, Vec::new(), options).await.expect("a pool");
         pool.create_space("v", Layout::Mirror2, None, 256 << 10, 4 << 20, Provision::Thin).await.expect("a space");
+        pool.create_space("s", Layout::Simple, Some(1), 256 << 10, 4 << 20, Provision::Thin).await.expect("a space");
         pool.close().await.expect("closed");
     })
     .expect("it came to its end");
@@ -150,4 +151,70 @@ fn a_disk_that_is_in_use_has_to_be_there() {
     assert!(life(&disks[..1], None, 2).is_ok(), "one machine opens half of a mirror");
     // Now its map says that the other is missing.
     assert_eq!(life(&disks[..1], Some(Ownership { epoch: 7, written: 2, cluster: C }), 3), Ok(7));
+}
+
+/// Keys of the paths to the disks: disk 0 before and after it was away, and disk 1.
+const KEYS: [u64; 3] = [6, 7, 8];
+/// A disk returns, and the other one, which alone knows what was written meanwhile, is cut off `after_ns` later. Whether a write was
+/// acknowledged then.
+fn acknowledged_by_a_disk_that_returned(disks: &[SimDisk], after_ns: u64) -> bool {
+    use arden_block::sim::Initiator;
+    let rt = Rt::virtual_clock(after_ns);
+    let attach = |d: usize, key: u64| {
+        disks[d].register(key);
+        disks[d].attach_as(&rt, Initiator { id: 1, key })
+    };
+    let (devices, returning) = (vec![attach(0, KEYS[0]), attach(1, KEYS[2])], attach(0, KEYS[1]));
+    let (rt2, cut) = (rt.clone(), disks.to_vec());
+    let written = rt.block_on(async move {
+        let right = Right::Owner(Ownership { epoch: 7, written: 1, cluster: C });
+        let pool = Pool::open_as(&rt2, devices, None, OpenOptions::default(), right).await.expect("open");
+        let write = async |space: &str, byte: u8| {
+            let mut b = Buf::new(BYTES);
+            b.fill(byte);
+            pool.space_named(space)?.write(0, b.share(), true).await
+        };
+        write("v", 1).await.expect("written");
+        cut[0].cut(KEYS[0]);
+        write("v", 2).await.expect("half of a mirror serves on");
+        let back = pool.clone();
+        rt2.spawn(async move { drop(back.return_disk(returning).await) });
+        rt2.sleep_ns(after_ns).await;
+        cut[1].cut(KEYS[2]);
+        // Nothing of this space was written before: the disk that is left takes it all.
+        rt2.timeout_ns(20_000_000_000, write("s", 9)).await == Some(Ok(()))
+    });
+    rt.shutdown();
+    disks.iter().for_each(SimDisk::crash);
+    written.expect("it came to its end")
+}
+
+/// The next owner reaches the disk alone whose owner went on without it.
+#[test]
+fn a_disk_that_does_not_know_of_one_that_returned_is_not_opened_without_it() {
+    let (mut acknowledged, mut opened) = (0, 0);
+    for step in 0..200 {
+        let disks = made();
+        disks.iter().for_each(|d| d.set_faults(Faults { latency_max_ns: 100_000, ..Faults::default() }));
+        let written = acknowledged_by_a_disk_that_returned(&disks, 10_000 * step + 1);
+        acknowledged += u32::from(written);
+        let rt = Rt::virtual_clock(step);
+        let (device, rt2) = (disks[1].attach(&rt), rt.clone());
+        let found = rt.block_on(async move {
+            let right = Right::Owner(Ownership { epoch: 8, written: 7, cluster: C });
+            let pool = Pool::open_as(&rt2, vec![device], None, OpenOptions::default(), right).await?;
+            let read = pool.space_named("s")?.read(0, BYTES).await?;
+            Ok::<_, SpaceError>(read[0])
+        });
+        rt.shutdown();
+        match found.expect("it came to its end") {
+            Ok(byte) => {
+                opened += 1;
+                assert!(!written || byte == 9, "after {step} steps: an acknowledged write is lost");
+            }
+            // It may lie on the disk that is not there.
+            Err(e) => assert!(matches!(e, SpaceError::NotFound(_) | SpaceError::Offline), "{e}"),
+        }
+    }
+    assert!(acknowledged > 0 && opened > 0, "{acknowledged} {opened}");
 }

@@ -213,6 +213,11 @@ impl PoolMap {
         self.spaces.get_mut(&space)?.groups.get_mut(group)?.as_mut().map(Arc::make_mut)
     }
 
+    /// Disks that an opening by a node of a cluster has to find.
+    pub(crate) fn in_use(&self) -> Vec<u16> {
+        self.disks.iter().filter(|(_, r)| r.state != DiskState::Missing).map(|(&i, _)| i).collect()
+    }
+
     pub(crate) fn columns(&self) -> impl Iterator<Item = &Column> {
         self.spaces.values().flat_map(|s| s.groups.iter().flatten()).flat_map(|g| &g.columns)
     }

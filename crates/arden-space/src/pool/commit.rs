@@ -20,6 +20,7 @@ struct Captured {
     departures: u64,
     away: Vec<u16>,
     journal: Vec<u16>,
+    in_use: Vec<u16>,
     start: (u64, u64),
     /// The group, how often it was cleaned, and its dirty bits.
     dirty: Vec<(Rc<GroupRt>, u64, Vec<usize>)>,
@@ -49,6 +50,13 @@ impl Pool {
             if disks.is_empty() {
                 self.event("no disk left".into());
                 p.life.close();
+                return Err(SpaceError::Closed);
+            }
+            // Only disks that returned since are left: another node that sees the others alone would take them for all.
+            if p.cluster.get() != 0 && !p.departures.follows(disks.iter().map(|d| d.index)) {
+                self.event("no disk is left that was in use by the last map".into());
+                p.life.close();
+                p.departures.all_left();
                 return Err(SpaceError::Closed);
             }
             let (labels, bytes, captured) = self.encode_map(&disks)?;
@@ -117,8 +125,9 @@ impl Pool {
             }
         }
         let journal = map.journal.disks.clone();
+        let in_use = map.in_use();
         let captured =
-            Captured { flip: p.flips.next_id(), departures: p.departures.count(), away, journal, start, dirty };
+            Captured { flip: p.flips.next_id(), departures: p.departures.count(), away, journal, in_use, start, dirty };
         tracing::trace!("{}", map.outline());
         let (len, sum) = Encoder::measure(&map);
         let parity = map.spaces.values().any(|s| s.layout.parity() > 0);
@@ -194,7 +203,7 @@ impl Pool {
     fn committed(&self, c: Captured) {
         let p = &self.0;
         p.journal.starts_at(c.start.1);
-        p.departures.map_is_durable(c.departures, c.away, c.journal);
+        p.departures.map_is_durable(c.departures, c.away, c.journal, c.in_use);
         // While the old log is being put in its place its sequence numbers mean nothing here.
         for s in p.spaces.borrow().values().filter(|_| !p.life.is_opening()) {
             s.logged.log_begins_at(c.start.0);

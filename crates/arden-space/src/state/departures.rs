@@ -14,6 +14,8 @@ pub(crate) struct Departures {
     /// Who is missing or behind, and the disks of the journal, according to the newest durable map.
     away_on_disk: RefCell<Vec<u16>>,
     journal_on_disk: RefCell<Vec<u16>>,
+    /// Who is in use, according to that map. Empty before the first.
+    in_use_on_disk: RefCell<Vec<u16>>,
     /// To be told once when the last disk has left.
     tell_all_left: RefCell<Option<Box<dyn FnOnce()>>>,
 }
@@ -71,10 +73,23 @@ impl Departures {
     }
 
     /// A map is durable that knows of `count` departures.
-    pub(crate) fn map_is_durable(&self, count: u64, away: Vec<u16>, journal: Vec<u16>) {
+    pub(crate) fn map_is_durable(&self, count: u64, away: Vec<u16>, journal: Vec<u16>, in_use: Vec<u16>) {
         *self.away_on_disk.borrow_mut() = away;
         *self.journal_on_disk.borrow_mut() = journal;
+        self.found_in_use(in_use);
         self.durable.set(count);
+    }
+
+    /// The disks that are in use by the newest durable map.
+    pub(crate) fn found_in_use(&self, disks: Vec<u16>) {
+        *self.in_use_on_disk.borrow_mut() = disks;
+    }
+
+    /// Whether the next map is on one of the disks that the newest durable map calls in use. Else those would go on calling themselves
+    /// alone in use, and say nothing of the disks that are.
+    pub(crate) fn follows(&self, disks: impl Iterator<Item = u16>) -> bool {
+        let before = self.in_use_on_disk.borrow();
+        before.is_empty() || disks.into_iter().any(|d| before.contains(&d))
     }
 
     pub(crate) fn away_on_disk(&self) -> Ref<'_, Vec<u16>> {

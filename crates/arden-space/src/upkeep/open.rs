@@ -262,6 +262,7 @@ impl Pool {
                 return Err(SpaceError::Refused(format!("disk {} was found twice", h.label.index)));
             }
         }
+        let in_use = map.in_use();
         map.epoch = right.epoch_after(map.epoch);
         let nonce = rt.random_u64();
         let epoch = map.epoch;
@@ -286,6 +287,7 @@ impl Pool {
         let (log, end) = read_log(&old_journal, &copies).await?;
         let pool = Pool::assemble(rt, map, disks, options.config);
         pool.0.cluster.set(cluster);
+        pool.0.departures.found_in_use(in_use);
         let patches = pool.replay(log)?;
         pool.register_patches(&patches);
         cut_off.iter().for_each(|i| pool.event(format!("disk {i} is smaller than it was: it is left out")));
