@@ -60,6 +60,11 @@ impl Node {
         self.pools.iter_mut().filter(|p| p.id() == pool).for_each(|p| p.set_takes_over(takes_over));
     }
 
+    /// Whether this node acquires the pool at all. What it owns it keeps.
+    pub fn set_may_own(&mut self, pool: PoolId, may_own: bool) {
+        self.pools.iter_mut().filter(|p| p.id() == pool).for_each(|p| p.set_may_own(may_own));
+    }
+
     /// Closes and releases the pool, if this node owns it under `epoch`.
     pub fn hand_over(&mut self, now_ns: u64, pool: PoolId, epoch: Epoch) -> Vec<Action> {
         self.pools.iter_mut().filter(|p| p.id() == pool).for_each(|p| p.hand_over(epoch));

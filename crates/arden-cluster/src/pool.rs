@@ -102,6 +102,8 @@ pub(crate) struct Pool {
     patience_ns: u64,
     /// Whether the pool is acquired while another node is a holder.
     takes_over: bool,
+    /// Whether the pool is acquired at all.
+    may_own: bool,
     /// The ownership that is to be handed over.
     leaves: Option<Epoch>,
     view: View,
@@ -129,6 +131,7 @@ impl Pool {
             id,
             patience_ns,
             takes_over: true,
+            may_own: true,
             leaves: None,
             view: View::default(),
             seen: Revision::default(),
@@ -155,6 +158,10 @@ impl Pool {
 
     pub(crate) fn set_takes_over(&mut self, takes_over: bool) {
         self.takes_over = takes_over;
+    }
+
+    pub(crate) fn set_may_own(&mut self, may_own: bool) {
+        self.may_own = may_own;
     }
 
     pub(crate) fn hand_over(&mut self, epoch: Epoch) {
@@ -442,7 +449,7 @@ impl Pool {
         let possible = record.blocked.is_none() && record.holders.len() < HOLDERS_MAX && self.view.changed.0 > 0;
         let possible = possible && (self.takes_over || record.holders.iter().all(|h| h.node == now.node));
         let due = self.free_ns.is_some_and(|at| now.ns >= at + self.patience_ns) && now.ns >= self.again_ns;
-        if possible && due && !now.draining {
+        if possible && due && self.may_own && !now.draining {
             self.transact(now, Transaction::acquire(&self.view, now.node, lease), out);
         }
     }

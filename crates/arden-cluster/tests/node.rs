@@ -482,6 +482,21 @@ fn without_a_fence_it_takes_nothing_that_another_node_may_write_to() {
 }
 
 #[test]
+fn a_node_that_may_not_own_the_pool_keeps_what_it_owns_and_acquires_nothing() {
+    let mut w = World::new(vec![]);
+    w.node.set_may_own(POOL, false);
+    w.lease(1);
+    assert!(transaction(&w.read()).is_none());
+    w.node.set_may_own(POOL, true);
+    assert!(transaction(&w.say(Event::Tick)).is_some());
+    let mut w = World::new(vec![]);
+    w.until(Stage::Owned);
+    w.node.set_may_own(POOL, false);
+    assert!(w.say(Event::Tick).iter().all(|a| !matches!(a, Action::Stop { .. } | Action::Close { .. })));
+    assert_eq!(w.stage(), Stage::Owned);
+}
+
+#[test]
 fn the_deadline_is_that_of_the_lease() {
     let mut w = World::new(vec![]);
     assert_eq!(w.node.served(POOL, w.now), None);

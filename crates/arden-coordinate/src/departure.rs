@@ -7,6 +7,7 @@ use arden_admin::{AdminError, ErrorKind, StateDirectory, error::Result};
 use arden_cluster::NodeId;
 
 use crate::{
+    claims,
     etcd::{Etcd, Found, If, Then},
     keys::{self, AliveValue, NodeValue, PoolKeys},
     membership::{self, Membership},
@@ -56,11 +57,13 @@ pub fn take_out(etcd: &Arc<Etcd>, trust: &Trust, number: u16, name: &str) -> Res
         let (last, revision) =
             keys::last_number(names, &given).map_err(|e| AdminError::failed(e, "update this arden"))?;
         if_all.push(If::Changed(names.numbers(), revision));
-        let then = vec![
+        let mut then = vec![
             Then::Delete(key),
             Then::Delete(names.drain(number)),
             Then::Put(names.numbers(), keys::encode(&last.max(number)), 0),
         ];
+        // It claims nothing more: a claim needs its entry.
+        then.extend(claims::release(names, &read(etcd, trust, &names.hosts())?, number));
         if etcd.transact_now(if_all, then)?.is_some() {
             return Ok(true);
         }

@@ -66,6 +66,10 @@ impl Names {
     pub fn drain(&self, node: u16) -> String {
         format!("{}drain/{node}", self.prefix)
     }
+    /// Claims of names by which disks know machines.
+    pub fn hosts(&self) -> String {
+        format!("{}host/", self.prefix)
+    }
     pub fn tokens(&self) -> String {
         format!("{}token/", self.prefix)
     }

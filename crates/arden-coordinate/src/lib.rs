@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod claims;
 pub mod clock;
 pub mod departure;
 mod etcd;

@@ -26,6 +26,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::{
     agent::{Fence, Reserve},
+    claims::Claims,
     departure,
     etcd::{Etcd, EtcdError, Found, If, Then},
     keys::{self, AliveValue, ClientMoveValue, ConfigValue, MoveValue, Names, NodeValue, PoolKeys},
@@ -79,6 +80,7 @@ pub struct Member {
     peers: Arc<Peers>,
     /// What etcd has under `node/N`.
     entry: Vec<u8>,
+    claims: Arc<Claims>,
     /// It was to own nothing when it started.
     drained: bool,
     pools: Vec<PoolId>,
@@ -143,6 +145,7 @@ impl Member {
         Ok(Arc::new(Member {
             store: EtcdStore::new(&etcd, &trust),
             peers: Peers::new(me, identity, known),
+            claims: Claims::new(&etcd, &trust, membership.node, &entry),
             entry,
             drained,
             membership,
@@ -170,6 +173,14 @@ impl Member {
     /// The node's number, from 1.
     pub fn number(&self) -> u16 {
         self.membership.node
+    }
+
+    /// Makes names by which disks know this machine the node's own.
+    ///
+    /// # Errors
+    /// Conflict, when one is that of another node or machine; those of etcd.
+    pub fn claim_names(&self, names: &[String]) -> Result<()> {
+        self.claims.claim(names)
     }
 
     /// Whether it was to own nothing when it started.
@@ -213,6 +224,7 @@ impl Member {
             alive: AliveValue { run, addresses, node_addresses, lease: 0 },
             peers: self.peers.clone(),
             entry: self.entry.clone(),
+            claims: self.claims.clone(),
             drained: self.drained,
             lease_seconds: self.membership.cluster.lease_seconds,
             pools: self.pools.clone(),
@@ -663,6 +675,7 @@ impl ClusterApi {
             Reserve::Nvme { .. } => "the fence nvme needs NVMe namespaces with reservations that all nodes reach",
         };
         hands.check_disks(pool, reserve).map_err(|why| conflict(why, needs))?;
+        self.member.claim_names(&hands.names_at_disks(pool, reserve).map_err(|why| conflict(why, needs))?)?;
         let keys = &state.keys;
         let owner = keys.view.owner.filter(|o| keys.view.record.holders.iter().all(|h| h.epoch == o.epoch));
         let owner = owner.ok_or_else(|| conflict("nobody owns the pool for sure yet", "wait until it is owned"))?;

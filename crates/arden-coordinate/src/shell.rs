@@ -1,6 +1,7 @@
 //! Drives the decisions of a node (`arden_cluster::Node`) with the real etcd, the real clock, fence agents and the storage of this
 //! daemon. Owns when each is asked, and that the answers of one pool come in their order. Decides nothing by itself.
 
+mod claiming;
 mod lease;
 mod on_disks;
 mod order;
@@ -16,11 +17,13 @@ use arden_admin::ErrorKind;
 use arden_cluster::{Action, Config, Epoch, Event, Holder, ImportError, Node, NodeId, PoolId, Revision, Stage};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use claiming::Claiming;
 use on_disks::OnDisks;
 pub use on_disks::{Reserved, Victim};
 
 use crate::{
     agent::{self, Fence, Reserve},
+    claims::Claims,
     clock,
     etcd::{Etcd, Found},
     gate::PoolGate,
@@ -64,6 +67,11 @@ pub trait Hands: Send + Sync + 'static {
     /// # Errors
     /// Which does not.
     fn check_disks(&self, pool: PoolId, on: Reserve) -> Result<(), String>;
+    /// The names by which those disks of the pool that are reached know this machine.
+    ///
+    /// # Errors
+    /// Why they are not known.
+    fn names_at_disks(&self, pool: PoolId, on: Reserve) -> Result<Vec<String>, String>;
     /// Serves what is shared of the pool, as long as the gate is open.
     fn serve(&self, pool: PoolId, gate: &Arc<PoolGate>);
     /// Ends serving, makes everything durable and closes the pool. False: something may be on its way still.
@@ -98,6 +106,14 @@ pub enum Input {
         epoch: Epoch,
         victim: Victim,
         result: Result<(), String>,
+    },
+    /// Whether the names by which the pool's disks know this machine are this node's.
+    Claimed {
+        pool: PoolId,
+        reserve: Reserve,
+        result: Result<(), String>,
+        /// The ownership that was about to register its key.
+        epoch: Option<Epoch>,
     },
     NotImported {
         pool: PoolId,
@@ -199,6 +215,8 @@ pub struct Parts {
     pub peers: Arc<Peers>,
     /// What etcd has under `node/N`: without it this node gets no lease.
     pub entry: Vec<u8>,
+    /// The names by which disks know this machine.
+    pub claims: Arc<Claims>,
     /// It is to own nothing, until etcd says otherwise.
     pub drained: bool,
     pub lease_seconds: u64,
@@ -229,6 +247,7 @@ struct Shell {
     workers: BTreeMap<PoolId, Sender<Job>>,
     gates: BTreeMap<PoolId, (Epoch, Arc<PoolGate>)>,
     on_disks: BTreeMap<PoolId, OnDisks>,
+    claiming: BTreeMap<PoolId, Claiming>,
     /// Holders of which an administrator is sure.
     sure: HashSet<(PoolId, Holder)>,
     /// A request to etcd is given up after this.
@@ -273,6 +292,7 @@ pub fn start(parts: Parts, inputs: mpsc::UnboundedReceiver<Input>) -> std::io::R
         workers,
         gates: BTreeMap::new(),
         on_disks: BTreeMap::new(),
+        claiming: BTreeMap::new(),
         sure: HashSet::new(),
         wait: ttl / 4,
         ttl,
@@ -390,6 +410,7 @@ impl Shell {
                     self.tell(Event::FenceFailed { pool, epoch, holder: victim.holder });
                 }
             },
+            Input::Claimed { pool, reserve, result, epoch } => self.claimed(pool, reserve, result, epoch),
             Input::NotImported { pool, epoch, why, text } => {
                 self.tell(Event::ImportFailed { pool, epoch, why });
                 self.because(pool, text);
@@ -463,7 +484,8 @@ impl Shell {
     }
 
     fn keys(&mut self, pool: PoolId, keys: PoolKeys, asked: Option<(u64, Revision)>) {
-        let last_owner = {
+        // Reads end in any order: what is set is what the newest one says.
+        let (newest, last_owner) = {
             let mut seen = self.parts.seen.lock();
             let state = seen.pools.entry(pool).or_default();
             if keys.revision >= state.keys.revision {
@@ -475,8 +497,26 @@ impl Shell {
                 }
             }
             state.last_owner = keys.view.owner.map(|o| o.node).or(state.last_owner);
-            state.last_owner
+            (state.keys.clone(), state.last_owner)
         };
+        self.set_up(pool, &newest, last_owner);
+        // An owner without keys begins anew, with keys.
+        let (me, keyless) = (self.parts.node, newest.config.keyless);
+        let epoch = newest.view.record.epoch.0;
+        let leaves = newest.moving.filter(|m| m.epoch == epoch && (m.to != me || m.epoch <= keyless));
+        let (revision, view) = (keys.revision, keys.view);
+        match asked {
+            Some((number, floor)) => self.tell(Event::Read { pool, number, floor, revision, view }),
+            None => self.tell(Event::Watched { pool, revision, view }),
+        }
+        if let Some(m) = leaves {
+            let actions = self.node.hand_over(clock::now_ns(), pool, Epoch(m.epoch));
+            self.carry_out(actions);
+        }
+    }
+
+    /// Whether and when this node acquires the pool.
+    fn set_up(&mut self, pool: PoolId, keys: &PoolKeys, last_owner: Option<NodeId>) {
         let fences = Fence::parse(&keys.config.fence, &keys.config.fence_options);
         let is_sure = |h: &Holder| h.node.0 == self.parts.node || self.sure.contains(&(pool, *h));
         let sure = keys.view.record.holders.iter().all(is_sure);
@@ -487,19 +527,8 @@ impl Shell {
             Ok(Fence::None) | Err(_) => false,
         };
         self.node.set_takes_over(pool, sure || fences);
-        self.node.set_patience(pool, self.patience(&keys, last_owner).as_nanos() as u64);
-        // An owner without keys begins anew, with keys.
-        let (me, keyless) = (self.parts.node, keys.config.keyless);
-        let leaves = keys.moving.filter(|m| m.epoch == keys.view.record.epoch.0 && (m.to != me || m.epoch <= keyless));
-        let (revision, view) = (keys.revision, keys.view);
-        match asked {
-            Some((number, floor)) => self.tell(Event::Read { pool, number, floor, revision, view }),
-            None => self.tell(Event::Watched { pool, revision, view }),
-        }
-        if let Some(m) = leaves {
-            let actions = self.node.hand_over(clock::now_ns(), pool, Epoch(m.epoch));
-            self.carry_out(actions);
-        }
+        self.claim_names(pool, keys);
+        self.node.set_patience(pool, self.patience(keys, last_owner).as_nanos() as u64);
     }
 
     /// Reads what the watch says has changed.

@@ -2,16 +2,17 @@
 //! join are, and an etcd that was emptied. Without the program `etcd` the tests say so and pass.
 
 use std::{
+    collections::BTreeSet,
     net::TcpListener,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU32, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use arden_admin::{
@@ -209,20 +210,37 @@ fn an_emptied_etcd_is_refused_and_no_state_is_read_from_it() {
 }
 
 /// A daemon without pools.
-struct NoPools;
+struct NoPools {
+    /// By which disks know its machine.
+    name: Mutex<String>,
+    /// How often it was asked to register its key or to fence.
+    entered: AtomicU32,
+}
+
+impl Default for NoPools {
+    /// Every node has the same name.
+    fn default() -> NoPools {
+        NoPools { name: Mutex::new("nvme:01".into()), entered: AtomicU32::new(0) }
+    }
+}
 
 impl Hands for NoPools {
     fn import(&self, _: PoolId, _: Opening) -> Result<(), (ImportError, String)> {
         Err((ImportError::Other, "there is none".to_string()))
     }
     fn fence_disks(&self, _: PoolId, _: Reserve, _: Holder, _: Victim) -> Result<(), String> {
-        Err("there is none".to_string())
+        self.entered.fetch_add(1, Ordering::SeqCst);
+        Ok(())
     }
     fn register_disks(&self, _: PoolId, _: Reserve, _: Holder, _: &[Victim]) -> Result<Vec<Holder>, String> {
+        self.entered.fetch_add(1, Ordering::SeqCst);
         Err("there is none".to_string())
     }
     fn check_disks(&self, _: PoolId, _: Reserve) -> Result<(), String> {
         Err("there is none".to_string())
+    }
+    fn names_at_disks(&self, _: PoolId, _: Reserve) -> Result<Vec<String>, String> {
+        Ok(vec![self.name.lock().unwrap().clone()])
     }
     fn serve(&self, _: PoolId, _: &Arc<PoolGate>) {}
     fn close(&self, _: PoolId) -> bool {
@@ -235,8 +253,12 @@ impl Hands for NoPools {
 }
 
 async fn listen(member: &Arc<Member>) -> Listener {
+    listen_with(member, &Arc::default()).await
+}
+
+async fn listen_with(member: &Arc<Member>, hands: &Arc<NoPools>) -> Listener {
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), member.peers(), Arc::new(|_, _| {})).await.unwrap();
-    member.start(Arc::new(NoPools), Vec::new(), vec![listener.address().to_string()]).unwrap();
+    member.start(hands.clone(), Vec::new(), vec![listener.address().to_string()]).unwrap();
     listener
 }
 
@@ -455,23 +477,35 @@ struct Two {
     server: Server,
     directories: [Arc<StateDirectory>; 2],
     members: [Arc<Member>; 2],
+    hands: [Arc<NoPools>; 2],
     runtime: tokio::runtime::Runtime,
     _listeners: [Listener; 2],
 }
 
 impl Two {
     fn new() -> Option<Two> {
+        Two::with(None, ["nvme:01"; 2])
+    }
+
+    /// With this configuration of the pool, and nodes that disks know by these names.
+    fn with(config: Option<&str>, known_as: [&str; 2]) -> Option<Two> {
         let server = Server::start()?;
         let directories = [server.directory("a"), server.directory("b")];
         // A pool that nobody can open: its keys are what counts.
         let a = membership::init(&directories[0], &server.cluster(), |_| Ok(vec![(POOL, Epoch(4))])).unwrap();
+        if let Some(config) = config {
+            let etcd = Etcd::start(std::slice::from_ref(&server.url), None).unwrap();
+            etcd.put_now(&a.names().config(POOL), config.as_bytes()).unwrap();
+        }
         let a = Member::connect(directories[0].path(), a).unwrap();
         let token = a.new_token().unwrap().token;
         let b = membership::join(&directories[1], std::slice::from_ref(&server.url), None, &token, "b").unwrap();
         let b = Member::connect(directories[1].path(), b).unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let listeners = runtime.block_on(async { [listen(&a).await, listen(&b).await] });
-        let two = Two { server, directories, members: [a, b], runtime, _listeners: listeners };
+        let hands = known_as.map(|name| Arc::new(NoPools { name: Mutex::new(name.into()), ..NoPools::default() }));
+        let listeners =
+            runtime.block_on(async { [listen_with(&a, &hands[0]).await, listen_with(&b, &hands[1]).await] });
+        let two = Two { server, directories, members: [a, b], hands, runtime, _listeners: listeners };
         for member in &two.members {
             two.until(member, |t| t.values().filter(|k| !k.addresses.is_empty()).count() == 2);
         }
@@ -507,6 +541,7 @@ impl Two {
 }
 
 const POOL: PoolId = PoolId(7);
+const NVME: &str = r#"{"fence":"nvme","keyless":0}"#;
 
 #[test]
 fn a_node_leaves_only_when_nothing_of_it_is_left_and_its_number_is_not_given_again() {
@@ -546,6 +581,88 @@ fn a_node_leaves_only_when_nothing_of_it_is_left_and_its_number_is_not_given_aga
     two.members[0].leave();
     let error = departure::leave(&two.directories[0]).unwrap_err();
     assert!(error.error.contains("last node"), "{error}");
+}
+
+#[test]
+fn a_name_at_the_disks_is_one_nodes_until_that_is_removed() {
+    let Some(two) = Two::new() else { return };
+    let [a, b] = &two.members;
+    let names = ["nvme:0a".to_string(), "iscsi:iqn.x".to_string()];
+    a.claim_names(&names).unwrap();
+    a.claim_names(&names).unwrap();
+    let error = b.claim_names(&names[1..]).unwrap_err();
+    assert!(error.error.contains("iscsi:iqn.x") && error.error.contains("node a by the same name"), "{error}");
+    assert!(error.hint.contains("InitiatorName"), "{}", error.hint);
+    b.claim_names(&["nvme:0b".to_string()]).unwrap();
+    // As if the claim had been made by this node on another machine.
+    let names = membership::load(two.directories[0].path()).unwrap().unwrap().names();
+    let etcd = Etcd::start(std::slice::from_ref(&two.server.url), None).unwrap();
+    let copied = format!("{}nvme:0c", names.hosts());
+    etcd.put_now(&copied, br#"{"node":1,"machine":{"system":"another"}}"#).unwrap();
+    match std::fs::read_to_string("/etc/machine-id") {
+        Ok(id) if !id.trim().is_empty() => {
+            let error = a.claim_names(&["nvme:0c".to_string()]).unwrap_err();
+            assert!(error.error.contains("on another machine"), "{error}");
+        }
+        _ => eprintln!("this machine has no identifier"),
+    }
+    b.leave();
+    two.api(0).remove_node("b").unwrap();
+    assert!(etcd.read_now(&names.hosts(), &names.cluster()).unwrap().pairs.iter().all(|p| !p.key.ends_with("0b")));
+    a.claim_names(&["nvme:0b".to_string()]).unwrap();
+    // One that nobody released, of a node that is gone.
+    let left = format!("{}nvme:0d", names.hosts());
+    etcd.put_now(&left, br#"{"node":2,"machine":{}}"#).unwrap();
+    a.claim_names(&["nvme:0d".to_string()]).unwrap();
+    a.leave();
+}
+
+/// Two nodes that the disks take for one: the pool is acquired by one of them alone, and the other says why.
+#[test]
+fn a_node_with_the_name_of_another_does_not_acquire_a_pool() {
+    let Some(two) = Two::with(Some(NVME), ["nvme:01"; 2]) else { return };
+    let names = membership::load(two.directories[0].path()).unwrap().unwrap().names();
+    let etcd = Etcd::start(std::slice::from_ref(&two.server.url), None).unwrap();
+    let (mut owners, mut reasons) = (BTreeSet::new(), [String::new(), String::new()]);
+    let end = Instant::now() + Duration::from_secs(15);
+    while Instant::now() < end && (owners.is_empty() || reasons.iter().all(|r| !r.contains("by the same name"))) {
+        let found = etcd.read_now(&names.owner(POOL), &names.cluster()).unwrap();
+        owners.extend(found.get(&names.owner(POOL)).map(|pair| pair.value.clone()));
+        reasons = [0, 1].map(|n| two.api(n).ownerships()[0].reason.clone());
+        thread::sleep(Duration::from_millis(20));
+    }
+    let loser = reasons.iter().position(|r| r.contains("by the same name")).expect("one of them says why");
+    assert!(reasons[loser].contains(["node b", "node a"][loser]), "{reasons:?}");
+    assert!(!owners.is_empty(), "the other one acquires");
+    let loser = format!("\"node\":{}", loser + 1);
+    assert!(owners.iter().all(|o| !String::from_utf8_lossy(o).contains(&loser)), "{owners:?}");
+    two.members.iter().for_each(|m| m.leave());
+}
+
+/// Disks that were connected by the name of another node while the node ran.
+#[test]
+fn a_key_is_not_registered_by_the_name_of_another_node() {
+    let Some(two) = Two::with(Some(NVME), ["nvme:0a", "nvme:0b"]) else { return };
+    let (api, hands) = (two.api(1), &two.hands[1]);
+    let until = |what: &str, is: &dyn Fn() -> bool| {
+        let end = Instant::now() + Duration::from_secs(20);
+        while !is() {
+            assert!(Instant::now() < end, "{what}: {:?}", api.ownerships());
+            thread::sleep(Duration::from_millis(20));
+        }
+    };
+    until("both enter", &|| two.hands.iter().all(|h| h.entered.load(Ordering::SeqCst) > 0));
+    *hands.name.lock().unwrap() = "nvme:0a".into();
+    thread::sleep(Duration::from_millis(200));
+    let before = hands.entered.load(Ordering::SeqCst);
+    two.members[0].leave();
+    until("it says why", &|| api.ownerships()[0].reason.contains("node a by the same name"));
+    until("it gives up", &|| api.ownerships()[0].state == "unowned");
+    thread::sleep(Duration::from_secs(4));
+    assert_eq!((hands.entered.load(Ordering::SeqCst), api.ownerships()[0].state.as_str()), (before, "unowned"));
+    *hands.name.lock().unwrap() = "nvme:0b".into();
+    until("it goes on", &|| hands.entered.load(Ordering::SeqCst) > before);
+    two.members[1].leave();
 }
 
 #[test]

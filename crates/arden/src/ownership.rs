@@ -5,7 +5,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use arden_admin::Control;
 use arden_cluster::{Epoch, Holder, ImportError, NodeId, PoolId};
-use arden_coordinate::{Hands, Member, Opening, PoolGate, Reserve, Victim};
+use arden_coordinate::{Hands, Member, Opening, PoolGate, Reserve, Reserved, Victim};
 use arden_host::{DiskKey, DiskProtocol, DiskVictim, PoolGuard, Pools, Volumes};
 use arden_smb::wire::Target;
 use arden_space::{Ownership, SpaceError};
@@ -72,8 +72,8 @@ impl Hands for Owned {
     fn import(&self, pool: PoolId, opening: Opening) -> Result<(), (ImportError, String)> {
         let (epoch, written) = (opening.epoch.0, opening.written.0);
         let ownership = Ownership { epoch, written, cluster: self.cluster };
-        let guard =
-            opening.reserved.map(|r| Ok(PoolGuard::new(self.key(r.me)?, protocol(r.reserve), r.refused))).transpose();
+        let guard = |r: Reserved| Ok(PoolGuard::new(self.key(r.me)?, protocol(r.reserve), r.refused, r.claim));
+        let guard = opening.reserved.map(guard).transpose();
         let guard = guard.map_err(|why: String| (ImportError::Other, why))?;
         self.pools.open_owned(pool.0, ownership, guard, opening.no_disks).map_err(|e| {
             let why = match e {
@@ -102,6 +102,10 @@ impl Hands for Owned {
 
     fn check_disks(&self, pool: PoolId, reserve: Reserve) -> Result<(), String> {
         self.pools.check_reservations(pool.0, protocol(reserve))
+    }
+
+    fn names_at_disks(&self, pool: PoolId, reserve: Reserve) -> Result<Vec<String>, String> {
+        self.pools.names_at_disks(pool.0, protocol(reserve))
     }
 
     fn serve(&self, pool: PoolId, gate: &Arc<PoolGate>) {

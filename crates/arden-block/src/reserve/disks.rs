@@ -56,6 +56,24 @@ pub fn others(disk: &Disk, mine: Key) -> Result<Vec<Key>, String> {
     Ok(all.into_iter().filter(|k| *k != mine).collect())
 }
 
+/// Makes a name by which disks know this machine this node's alone, or says why it is not.
+pub type Claim<'a> = &'a dyn Fn(&str) -> Result<(), String>;
+
+/// The name by which the disk knows this machine has to be this node's. Where the disk cannot tell it is burned in.
+fn claim_name(disk: &Disk, claim: Claim<'_>) -> Result<(), String> {
+    let name = disk.path.known_as().map_err(|e| at(disk, &e))?;
+    name.map_or(Ok(()), |name| claim(&name).map_err(|why| at(disk, &why)))
+}
+
+/// Whether this node alone can write to a disk that was entered.
+///
+/// # Errors
+/// Why the disk cannot be used.
+pub fn confirm(disk: &Disk, mine: Key, claim: Claim<'_>) -> Result<(), String> {
+    claim_name(disk, claim)?;
+    disk.path.confirm(mine.raw()).map_err(|e| at(disk, &e))
+}
+
 /// Enters a disk that joins or returns while the pool is owned, before the first write to it. All older keys are fenced. Where a newer
 /// owner has been, `mine` is taken back: either this looks at the keys after that owner has registered, or that owner finds `mine`.
 /// `in_doubt`: a key was preempted on such a disk, and the answer did not come. It is set here, and counts for all of them from then on: which it was is
@@ -63,7 +81,8 @@ pub fn others(disk: &Disk, mine: Key) -> Result<Vec<Key>, String> {
 ///
 /// # Errors
 /// Why the disk cannot be used.
-pub fn admit(disk: &Disk, mine: Key, in_doubt: &AtomicBool) -> Result<(), String> {
+pub fn admit(disk: &Disk, mine: Key, in_doubt: &AtomicBool, claim: Claim<'_>) -> Result<(), String> {
+    claim_name(disk, claim)?;
     let newer = |keys: &[Key]| keys.iter().find(|k| k.epoch() > mine.epoch()).copied();
     let superseded = |k: Key| at(disk, &format!("it is owned under a newer key, {k}"));
     let before = enter_unless(disk, mine, newer)?;
@@ -120,6 +139,25 @@ mod tests {
         AtomicBool::new(false)
     }
 
+    fn anybody(_: &str) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Two nodes that the disk takes for one: the key of one lets the other write.
+    #[test]
+    fn nothing_is_changed_on_a_disk_that_knows_this_machine_by_the_name_of_another() {
+        let (paths, [a, _]) = pool();
+        let refuses = |name: &str| Err(format!("{name} is another's"));
+        paths[0][0].disk.borrow_mut().name = Some("iscsi:a".to_string());
+        let why = admit(&a[0], key(1, 5), &sure(), &refuses).unwrap_err();
+        assert_eq!(why, "disk 0: iscsi:a is another's");
+        assert!(paths[0][0].disk.borrow().changes.is_empty());
+        admit(&a[0], key(1, 5), &sure(), &anybody).unwrap();
+        assert_eq!(confirm(&a[0], key(1, 5), &anybody), Ok(()));
+        assert!(confirm(&a[0], key(1, 5), &refuses).unwrap_err().contains("is another's"));
+        assert_eq!(admit(&a[1], key(1, 5), &sure(), &refuses), Ok(()), "a name that is burned in is not told");
+    }
+
     /// A disk returns, the answer to the preempting of an older key is lost, and it is tried again: the key is not seen any more.
     #[test]
     fn a_disk_that_returns_again_has_no_commands_of_before() {
@@ -128,9 +166,9 @@ mod tests {
         assert!(paths[0][0].write());
         paths[0][0].disk.borrow_mut().loses_answer = true;
         let in_doubt = sure();
-        assert!(admit(&b[0], key(2, 7), &in_doubt).is_err());
+        assert!(admit(&b[0], key(2, 7), &in_doubt, &anybody).is_err());
         assert_eq!(paths[0][0].disk.borrow().accepted[0], 1);
-        assert_eq!(admit(&b[0], key(2, 7), &in_doubt), Ok(()));
+        assert_eq!(admit(&b[0], key(2, 7), &in_doubt, &anybody), Ok(()));
         paths[0][0].execute();
         assert_eq!(paths[0][0].disk.borrow().executed[0], 0);
     }
@@ -171,7 +209,7 @@ mod tests {
         paths[0][0].disk.borrow_mut().keys[0] = 0x1234;
         let why = enter(&b[0], key(2, 6)).unwrap_err();
         assert!(why.contains("0x0000000000001234") && why.contains("another cluster"), "{why}");
-        assert!(admit(&b[0], key(2, 6), &sure()).is_err());
+        assert!(admit(&b[0], key(2, 6), &sure(), &anybody).is_err());
         assert_eq!(paths[0][0].disk.borrow().keys, [0x1234, 0, 0]);
     }
 
@@ -180,17 +218,17 @@ mod tests {
         let (paths, [a, b]) = pool();
         enter(&a[0], key(1, 5)).unwrap();
         assert!(paths[0][0].write());
-        assert_eq!(admit(&b[0], key(2, 7), &sure()), Ok(()));
-        assert_eq!(admit(&b[0], key(2, 7), &sure()), Ok(()), "once more");
+        assert_eq!(admit(&b[0], key(2, 7), &sure(), &anybody), Ok(()));
+        assert_eq!(admit(&b[0], key(2, 7), &sure(), &anybody), Ok(()), "once more");
         assert!(!paths[0][0].write() && paths[0][1].write());
-        assert_eq!(admit(&b[1], key(2, 7), &sure()), Ok(()), "one without keys");
+        assert_eq!(admit(&b[1], key(2, 7), &sure(), &anybody), Ok(()), "one without keys");
     }
 
     #[test]
     fn a_disk_of_a_newer_owner_is_left_alone() {
         let (paths, [a, b]) = pool();
         enter(&b[0], key(2, 9)).unwrap();
-        let why = admit(&a[0], key(1, 8), &sure()).unwrap_err();
+        let why = admit(&a[0], key(1, 8), &sure(), &anybody).unwrap_err();
         assert!(why.contains("newer key"), "{why}");
         assert!(paths[0][0].disk.borrow().changes == [6, 1] && paths[0][1].write());
     }

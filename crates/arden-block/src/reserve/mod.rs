@@ -108,6 +108,12 @@ pub trait DiskPath {
     /// Unsupported, with what is missing.
     fn check(&self) -> ReserveResult<()>;
 
+    /// The name by which the disk knows this machine and tells it from others. None: it cannot be told.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    fn known_as(&self) -> ReserveResult<Option<String>>;
+
     /// Every registered key, once for each path that has it.
     ///
     /// # Errors

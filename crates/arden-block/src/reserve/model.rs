@@ -28,6 +28,8 @@ pub struct Disk {
     /// It cannot be reset.
     pub no_reset: bool,
     pub resets: u32,
+    /// By which it knows every path.
+    pub name: Option<String>,
 }
 
 #[derive(Clone)]
@@ -171,5 +173,9 @@ impl Target for Path {
         d.attentions.iter_mut().for_each(|a| *a += 1);
         d.resets += 1;
         Ok(())
+    }
+
+    fn initiator(&self) -> Option<String> {
+        self.disk.borrow().name.clone()
     }
 }

@@ -52,6 +52,11 @@ pub trait Target {
     /// # Errors
     /// That of the system: it may not have happened.
     fn reset(&self) -> io::Result<()>;
+
+    /// The name of this machine's port. None: it is not known.
+    fn initiator(&self) -> Option<String> {
+        None
+    }
 }
 
 /// One path to a disk. All calls block.
@@ -138,6 +143,10 @@ impl<T: Target> DiskPath for Reservations<T> {
             Capabilities { persists: false, .. } => missing("the disk forgets reservations when its power fails"),
             _ => self.keys().map(drop),
         }
+    }
+
+    fn known_as(&self) -> ReserveResult<Option<String>> {
+        Ok(self.target.initiator())
     }
 
     fn keys(&self) -> ReserveResult<Vec<u64>> {

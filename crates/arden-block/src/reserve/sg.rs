@@ -53,6 +53,7 @@ struct SgIoHdr {
 /// A whole SCSI disk of this machine.
 pub struct SgDisk {
     fd: OwnedFd,
+    initiator: Option<String>,
 }
 
 impl SgDisk {
@@ -63,8 +64,30 @@ impl SgDisk {
     pub fn open(path: &Path) -> io::Result<SgDisk> {
         check_kind(path)?;
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        Ok(SgDisk { fd: rustix::fs::open(path, flags, Mode::empty())? })
+        Ok(SgDisk { fd: rustix::fs::open(path, flags, Mode::empty())?, initiator: initiator(path) })
     }
+}
+
+/// By the place of the device in sysfs: below its iSCSI session, or its Fibre Channel port. Other transports have names that are burned in.
+fn initiator(path: &Path) -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+    let rdev = fs::metadata(path).ok()?.rdev();
+    let dir = format!("/sys/dev/block/{}:{}/device", rustix::fs::major(rdev), rustix::fs::minor(rdev));
+    initiator_of(&fs::canonicalize(dir).ok()?, Path::new("/sys/class"))
+}
+
+fn initiator_of(device: &Path, classes: &Path) -> Option<String> {
+    let read = |class: &str, of: &str, name: &str| {
+        let text = fs::read_to_string(classes.join(class).join(of).join(name)).ok()?;
+        let text = text.trim();
+        (!text.is_empty() && text != "<NULL>").then(|| text.to_string())
+    };
+    device.components().rev().find_map(|part| {
+        let part = part.as_os_str().to_str()?;
+        let iscsi = || Some(format!("iscsi:{}", read("iscsi_session", part, "initiatorname")?.to_lowercase()));
+        let fc = || Some(format!("fc:{}", read("fc_host", part, "port_name")?));
+        iscsi().or_else(fc)
+    })
 }
 
 /// Reservations are of a path to a whole disk. The kernel would send a command for a partition or a mapped device to the disk
@@ -143,5 +166,37 @@ impl Target for SgDisk {
         // SAFETY: SG_SCSI_RESET takes a pointer to an `int`, which it only reads.
         unsafe { ioctl(&self.fd, Setter::<SG_SCSI_RESET, i32>::new(RESET_DEVICE_ALONE))? };
         Ok(())
+    }
+
+    fn initiator(&self) -> Option<String> {
+        self.initiator.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_initiator_is_that_of_the_session_or_port() {
+        let root = std::env::temp_dir().join(format!("arden-sg-{}", std::process::id()));
+        let put = |at: &str, text: &str| {
+            fs::create_dir_all(root.join(at).parent().unwrap()).unwrap();
+            fs::write(root.join(at), text).unwrap();
+        };
+        put("iscsi_session/session3/initiatorname", "iqn.2026-11.Example:a\n");
+        put("iscsi_session/session4/initiatorname", "<NULL>\n");
+        put("fc_host/host7/port_name", "0x500a0b8000000001\n");
+        let of = |device: &str| initiator_of(Path::new(device), &root);
+        let disk = "target0:0:0/0:0:0:1";
+        let found = of(&format!("/sys/devices/platform/host2/session3/{disk}"));
+        assert_eq!(found.as_deref(), Some("iscsi:iqn.2026-11.example:a"));
+        let found = of(&format!("/sys/devices/pci0000:00/host7/rport-7:0-1/{disk}"));
+        assert_eq!(found.as_deref(), Some("fc:0x500a0b8000000001"));
+        assert_eq!(
+            (of(&format!("/sys/devices/host2/session4/{disk}")), of(&format!("/sys/devices/host1/{disk}"))),
+            (None, None)
+        );
+        fs::remove_dir_all(&root).unwrap();
     }
 }

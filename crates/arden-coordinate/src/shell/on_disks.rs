@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arden_cluster::{Epoch, Event, Holder, NodeId, PoolId};
 
-use super::{Input, Shell};
+use super::{Input, Shell, claiming::claim_of};
 use crate::{
     agent::{Fence, Reserve},
     gate::PoolGate,
@@ -17,6 +17,8 @@ pub struct Reserved {
     pub reserve: Reserve,
     /// To be called when a disk refuses a command with a reservation conflict.
     pub refused: Box<dyn Fn() + Send + Sync>,
+    /// To be called with the name by which a disk knows this machine, before the disk is written to. Blocks; says why the name is not this node's.
+    pub claim: Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>,
 }
 
 /// A holder that is to be kept from disks.
@@ -75,9 +77,9 @@ impl Shell {
             return;
         };
         let fenced = self.on_disks(pool, epoch).map(|k| k.fenced.clone()).unwrap_or_default();
-        let (hands, me) = (self.parts.hands.clone(), self.me(epoch));
+        let (hands, me, claims) = (self.parts.hands.clone(), self.me(epoch), self.claims_for(pool, reserve, epoch));
         self.work(pool, move || {
-            let result = hands.register_disks(pool, reserve, me, &fenced);
+            let result = claims().and_then(|()| hands.register_disks(pool, reserve, me, &fenced));
             let _ = inputs.send(Input::Registered { pool, epoch, reserve, result });
         });
     }
@@ -85,8 +87,9 @@ impl Shell {
     /// On the disks. A holder of this node too: its key may have come by another path.
     pub(super) fn fence_on_disks(&mut self, pool: PoolId, epoch: Epoch, reserve: Reserve, victim: Victim) {
         let (hands, inputs, me) = (self.parts.hands.clone(), self.send_to(), self.me(epoch));
+        let claims = self.claims_for(pool, reserve, epoch);
         self.work(pool, move || {
-            let result = hands.fence_disks(pool, reserve, me, victim);
+            let result = claims().and_then(|()| hands.fence_disks(pool, reserve, me, victim));
             let _ = inputs.send(Input::Fence { pool, epoch, victim, result });
         });
     }
@@ -99,6 +102,7 @@ impl Shell {
             gate.close();
             let _ = tell.send(Input::Refused { pool, epoch });
         };
-        Some(Reserved { me: self.me(epoch), reserve, refused: Box::new(refused) })
+        let claim = claim_of(&self.parts.claims);
+        Some(Reserved { me: self.me(epoch), reserve, refused: Box::new(refused), claim })
     }
 }

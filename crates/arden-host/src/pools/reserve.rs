@@ -63,12 +63,17 @@ pub struct PoolGuard {
     /// A disk that joins or returns did not answer whether a former owner's commands have ended.
     in_doubt: AtomicBool,
     tell: Box<dyn Fn() + Send + Sync>,
+    claim: Claim,
 }
 
+/// Makes a name by which disks know this machine this node's alone, or says why it is not. It may wait for other machines.
+pub type Claim = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+
 impl PoolGuard {
-    /// `tell` is called once, on the pool's thread, at the first conflict.
-    pub fn new(key: Key, protocol: Protocol, tell: Box<dyn Fn() + Send + Sync>) -> Arc<PoolGuard> {
-        Arc::new(PoolGuard { key, protocol, ended: AtomicBool::new(false), in_doubt: AtomicBool::new(false), tell })
+    /// `tell` is called once, on the pool's thread, at the first conflict; `claim` on another, before a disk is written to.
+    pub fn new(key: Key, protocol: Protocol, tell: Box<dyn Fn() + Send + Sync>, claim: Claim) -> Arc<PoolGuard> {
+        let (ended, in_doubt) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(PoolGuard { key, protocol, ended, in_doubt, tell, claim })
     }
 
     fn check(&self) -> IoResult<()> {
@@ -185,7 +190,7 @@ pub async fn open_device(
     if let Some(guard) = guard {
         let (done, waits) = channel();
         let (path, guard) = (path.to_path_buf(), guard.clone());
-        let run = move || disks::admit(&disk(&path, guard.protocol)?, guard.key, &guard.in_doubt);
+        let run = move || disks::admit(&disk(&path, guard.protocol)?, guard.key, &guard.in_doubt, &guard.claim);
         // On another thread: the pool goes on meanwhile.
         let admit = move || _ = done.send(run());
         let spawned = thread::Builder::new().name("arden-reserve".into()).spawn(admit);
@@ -320,6 +325,19 @@ impl Pools {
         Ok(())
     }
 
+    /// The names by which those disks of the pool that are reached know this machine, each once.
+    ///
+    /// # Errors
+    /// None is reached, or one does not tell.
+    pub fn names_at_disks(&self, id: u128, protocol: Protocol) -> Result<Vec<String>, String> {
+        let mut names = BTreeSet::new();
+        for (_, path) in self.reached(id)? {
+            let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+            names.extend(disk(&path, protocol).map_err(|e| at(&e))?.path.known_as().map_err(|e| at(&e))?);
+        }
+        Ok(names.into_iter().collect())
+    }
+
     /// Leaves only those disks in `found` that were entered with the guard's key, which is the only one on each.
     pub(super) fn confirm(
         &self,
@@ -338,8 +356,7 @@ impl Pools {
         }
         found.retain(|f| entered.contains(&f.disk_id));
         for f in found.iter() {
-            let confirmed = disk(&f.path, guard.protocol)
-                .and_then(|d| d.path.confirm(guard.key.raw()).map_err(|e| format!("{}: {e}", d.name)));
+            let confirmed = disk(&f.path, guard.protocol).and_then(|d| disks::confirm(&d, guard.key, &guard.claim));
             confirmed.map_err(SpaceError::Refused)?;
         }
         Ok(())
@@ -409,6 +426,7 @@ mod tests {
             key,
             Protocol::Scsi,
             Box::new(move || assert!(!tells.swap(true, Ordering::SeqCst), "told twice")),
+            Box::new(|_| Ok(())),
         );
         let commands = Rc::new(Cell::new(0));
         let device = |conflicts| {

@@ -222,6 +222,10 @@ impl<N: Namespace> DiskPath for NamespacePath<N> {
         }
     }
 
+    fn known_as(&self) -> ReserveResult<Option<String>> {
+        self.host().map(|host| Some(format!("nvme:{:032x}", host.value)))
+    }
+
     fn keys(&self) -> ReserveResult<Vec<u64>> {
         let hosts: BTreeMap<u128, u64> = self.any_report()?.registrants.iter().map(|r| (r.host, r.key)).collect();
         Ok(hosts.into_values().collect())

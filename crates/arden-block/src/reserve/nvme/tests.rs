@@ -209,8 +209,8 @@ fn a_pool_on_namespaces_is_entered_fenced_and_admitted() {
         }
         assert_eq!(c.path.confirm(key(3, 7).raw()), Ok(()));
         let sure = AtomicBool::new(false);
-        assert!(disks::admit(&a, key(1, 6), &sure).unwrap_err().contains("newer key"));
-        assert_eq!(disks::admit(&a, key(1, 8), &sure), Ok(()));
+        assert!(disks::admit(&a, key(1, 6), &sure, &|_| Ok(())).unwrap_err().contains("newer key"));
+        assert_eq!(disks::admit(&a, key(1, 8), &sure, &|_| Ok(())), Ok(()));
         assert!(all[0].write() && !all[1].write() && !all[2].write());
     }
 }
