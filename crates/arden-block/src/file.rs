@@ -25,13 +25,30 @@ use crate::{BLOCK_BYTES, BlockDevice, DeviceInfo, IoError, IoResult, LocalFuture
 
 /// An operation that was given up may still be under way beside the next; more than a few wait for each other.
 const ENTRIES_OF_ONE: u32 = 8;
+/// What more a connection has under way waits for the turn after.
+const ENTRIES_OF_CONNECTION: u32 = 64;
 
 /// An operation of a driver on a descriptor.
 pub(crate) enum Op {
-    Read { offset: u64, len: usize },
-    Write { offset: u64, data: SharedBuf, durable: bool },
+    Read {
+        offset: u64,
+        len: usize,
+    },
+    Write {
+        offset: u64,
+        data: SharedBuf,
+        durable: bool,
+    },
     Flush,
-    Allocate { mode: u32, offset: u64, len: u64 },
+    Allocate {
+        mode: u32,
+        offset: u64,
+        len: u64,
+    },
+    /// Waits until a socket can be read, or written, or is at its end.
+    Ready {
+        write: bool,
+    },
 }
 
 pub(crate) type Outcome = Result<Option<Buf>, Errno>;
@@ -44,24 +61,26 @@ pub(crate) enum Driver {
 impl Driver {
     /// io_uring, unless the kernel refuses it or `ARDEN_IO=threads` says otherwise.
     pub(crate) fn new() -> Driver {
-        if std::env::var_os("ARDEN_IO").is_some_and(|v| v == "threads") {
-            return Driver::Threads(Threads::new());
-        }
-        match Uring::new() {
-            Some(u) => Driver::Uring(Box::new(u)),
-            None => Driver::Threads(Threads::new()),
-        }
+        Driver::ring(Uring::new).unwrap_or_else(|| Driver::Threads(Threads::new()))
+    }
+
+    fn ring(make: impl FnOnce() -> Option<Uring>) -> Option<Driver> {
+        let threads = std::env::var_os("ARDEN_IO").is_some_and(|v| v == "threads");
+        if threads { None } else { make().map(|u| Driver::Uring(Box::new(u))) }
     }
 
     /// A small ring for a thread that waits for each of its operations; `None` where [`Driver::new`] gives threads.
     pub(crate) fn for_one() -> Option<Driver> {
-        if std::env::var_os("ARDEN_IO").is_some_and(|v| v == "threads") {
-            return None;
-        }
-        Some(Driver::Uring(Box::new(Uring::sized(ENTRIES_OF_ONE)?)))
+        Driver::ring(|| Uring::sized(ENTRIES_OF_ONE))
     }
 
-    fn submit(&self, fd: Arc<Descriptor>, op: Op) -> Oneshot<Outcome> {
+    /// For a thread that serves one socket. Where [`Driver::new`] gives threads it drives no disk: threads for each connection would
+    /// be too many.
+    pub(crate) fn for_socket() -> Driver {
+        Driver::ring(|| Uring::sized(ENTRIES_OF_CONNECTION)).unwrap_or_else(|| Driver::Threads(Threads::for_socket()))
+    }
+
+    pub(crate) fn submit(&self, fd: Arc<Descriptor>, op: Op) -> Oneshot<Outcome> {
         match self {
             Driver::Uring(u) => u.submit(fd, op),
             Driver::Threads(t) => t.submit(fd, op),
@@ -101,6 +120,11 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
+    /// A socket, for [`Rt::ready`].
+    pub fn of_socket(fd: OwnedFd) -> Descriptor {
+        Descriptor { fd, locked: false }
+    }
+
     /// Locks the file. Tries for 100 ms: the kernel releases the locks of a killed process a moment after its end.
     fn lock(fd: OwnedFd) -> io::Result<Descriptor> {
         for _ in 0..20 {

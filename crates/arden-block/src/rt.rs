@@ -1,7 +1,7 @@
 //! A single-threaded runtime for storage: tasks, timers, and either the real clock with a
 //! kernel driver or a virtual clock that jumps to the next timer. With the virtual clock and
 //! one seed every run takes the same steps. Refuses networking: sockets live elsewhere and
-//! reach a runtime through [`Remote`].
+//! reach a runtime through [`Remote`], or ask one of their own when they are ready ([`Rt::ready`]).
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::file::Driver;
+use crate::file::{Descriptor, Driver, Op};
 use crate::rng::Rng;
 use crate::sync::Oneshot;
-use crate::{IoError, LocalFuture};
+use crate::{IoError, IoResult, LocalFuture};
 
 /// So many operations are handed over without waiting for the end of the turn. The device begins with these
 /// while the tasks behind them still run: one large batch would leave it idle till then.
@@ -153,6 +153,23 @@ impl Rt {
     /// io_uring: threads for each such thread would be too many.
     pub fn for_one_operation() -> Option<Rt> {
         Driver::for_one().map(Rt::on_driver)
+    }
+
+    /// A runtime for a thread that serves one socket, and reads disks beside it. Where the kernel grants no io_uring it reads none:
+    /// they answer `Unsupported`.
+    pub fn for_socket() -> Rt {
+        Rt::on_driver(Driver::for_socket())
+    }
+
+    /// Completes when `socket` can be read (or written, with `write`), or is at its end. On a runtime [`Rt::for_socket`], once at a time
+    /// for each direction. What waits for a socket keeps the runtime from its end: shut the socket down before.
+    ///
+    /// # Errors
+    /// `Unsupported` with a virtual clock.
+    pub fn ready(&self, socket: &Arc<Descriptor>, write: bool) -> LocalFuture<IoResult<()>> {
+        let Some(driver) = self.driver() else { return Box::pin(std::future::ready(Err(IoError::Unsupported))) };
+        let out = driver.submit(socket.clone(), Op::Ready { write });
+        Box::pin(async move { out.await.map(drop).map_err(|_| IoError::Unsupported) })
     }
 
     fn on_driver(driver: Driver) -> Rt {

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
@@ -16,6 +17,8 @@ use crate::sync::Oneshot;
 
 /// Threads that serve one runtime.
 const THREADS: usize = 8;
+/// Those of a socket: one for each direction.
+const DIRECTIONS: usize = 2;
 
 struct Work {
     id: u64,
@@ -37,6 +40,8 @@ struct State {
 
 pub(crate) struct Threads {
     queues: Vec<Sender<Work>>,
+    /// The queues are those of a socket.
+    of_socket: bool,
     next: Cell<u64>,
     waiting: RefCell<HashMap<u64, Oneshot<Outcome>>>,
     state: Arc<State>,
@@ -44,8 +49,17 @@ pub(crate) struct Threads {
 
 impl Threads {
     pub(crate) fn new() -> Threads {
+        Threads::sized(THREADS, false)
+    }
+
+    /// They drive nothing but one socket.
+    pub(crate) fn for_socket() -> Threads {
+        Threads::sized(DIRECTIONS, true)
+    }
+
+    fn sized(threads: usize, of_socket: bool) -> Threads {
         let state: Arc<State> = Arc::default();
-        let queues = (0..THREADS)
+        let queues = (0..threads)
             .map(|i| {
                 let (tx, rx) = channel::<Work>();
                 let state = state.clone();
@@ -60,15 +74,27 @@ impl Threads {
                 tx
             })
             .collect();
-        Threads { queues, next: Cell::new(0), waiting: RefCell::default(), state }
+        Threads { queues, of_socket, next: Cell::new(0), waiting: RefCell::default(), state }
+    }
+
+    /// The queue of an operation. One that waits for a socket would keep whatever is behind it from the disks.
+    fn queue(&self, id: u64, op: &Op) -> Option<&Sender<Work>> {
+        match op {
+            Op::Ready { write } => self.queues.get(usize::from(*write)).filter(|_| self.of_socket),
+            _ if self.of_socket => None,
+            _ => self.queues.get((id % self.queues.len() as u64) as usize),
+        }
     }
 
     pub(crate) fn submit(&self, fd: Arc<Descriptor>, op: Op) -> Oneshot<Outcome> {
         let id = self.next.get();
         self.next.set(id + 1);
         let out = Oneshot::new();
+        let Some(queue) = self.queue(id, &op) else {
+            out.set(Err(Errno::OPNOTSUPP));
+            return out;
+        };
         self.waiting.borrow_mut().insert(id, out.clone());
-        let queue = &self.queues[(id % self.queues.len() as u64) as usize];
         if queue.send(Work { id, fd, op }).is_err() {
             out.set(Err(Errno::IO));
         }
@@ -140,6 +166,15 @@ fn run(fd: &Descriptor, op: Op) -> Outcome {
         Op::Flush => rustix::fs::fdatasync(fd).map(|()| None),
         Op::Allocate { mode, offset, len } => {
             rustix::fs::fallocate(fd, FallocateFlags::from_bits_retain(mode), offset, len).map(|()| None)
+        }
+        Op::Ready { write } => {
+            let mut polled = [PollFd::new(fd, if write { PollFlags::OUT } else { PollFlags::IN })];
+            loop {
+                match poll(&mut polled, None) {
+                    Err(Errno::INTR) => {}
+                    other => return other.map(|_| None),
+                }
+            }
         }
     }
 }

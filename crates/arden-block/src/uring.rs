@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use io_uring::{IoUring, opcode, squeue, types};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFlags, eventfd};
 use rustix::io::Errno;
 
 use crate::buf::Buf;
@@ -125,6 +125,10 @@ impl Uring {
             Op::Allocate { mode, offset, len } => {
                 opcode::Fallocate::new(fd, *len).offset(*offset).mode(*mode as i32).build()
             }
+            Op::Ready { write } => {
+                let events = if *write { PollFlags::OUT } else { PollFlags::IN };
+                opcode::PollAdd::new(fd, u32::from(events.bits())).build()
+            }
         }
     }
 
@@ -214,7 +218,7 @@ impl Uring {
         let want = match &slot.op {
             Op::Read { len, .. } => *len,
             Op::Write { data, .. } => data.len(),
-            Op::Flush | Op::Allocate { .. } => 0,
+            Op::Flush | Op::Allocate { .. } | Op::Ready { .. } => 0,
         };
         let outcome = if result == -Errno::INTR.raw_os_error() || result == -Errno::AGAIN.raw_os_error() {
             None

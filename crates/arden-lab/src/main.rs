@@ -33,6 +33,15 @@ enum Verb {
     Bench(BenchArgs),
     /// Compare spaces with fio and btrfs, and measure them on simulated disks, as `make bench-space` does
     BenchSpace(SpacesArgs),
+    /// Read an NBD export at random: what `bench-space` starts as its clients
+    #[command(hide = true)]
+    Reader {
+        place: String,
+        #[arg(long)]
+        seed: u64,
+        #[arg(long)]
+        seconds: f64,
+    },
     /// Run one workload of small files on a server that is running
     #[command(
         after_help = "Example:\n  arden-lab work stat --to 127.0.0.1:4450 --share demo --user demo --password pw"
@@ -320,6 +329,7 @@ fn main() {
     let result = match Cli::parse().verb {
         Verb::Bench(args) => compare(&args),
         Verb::BenchSpace(args) => bench_space(&args),
+        Verb::Reader { place, seed, seconds } => arden_lab::spaces::readers::reader_process(&place, seed, seconds),
         Verb::Work(args) => run(&args),
         Verb::Lab(verb) => cli::run(&verb, &daemon::default_home(), false),
     };

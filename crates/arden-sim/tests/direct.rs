@@ -61,6 +61,23 @@ fn a_place_that_was_given_away_is_not_read() {
     .unwrap();
 }
 
+/// Its slabs go to other spaces, and nothing of that is for whoever read it.
+#[test]
+fn a_space_that_was_deleted_is_not_read() {
+    let d = disks(1, 10);
+    let all = d.clone();
+    life(&d, None, async move |rt| {
+        let (pool, space) = create(&rt, &all, Layout::Simple, config()).await;
+        space.write(0, full(1, 32), false).await.unwrap();
+        let (direct, read) = (space.direct(), begun(&space, 3).await);
+        pool.delete_space(space.id()).await.unwrap();
+        let answer = read.read_on(&rt).await;
+        assert_eq!(read.end(Some(answer)).unwrap_err(), None, "the space is gone");
+        assert!(direct.begin(3 * BLOCK_BYTES, BLOCK).is_none());
+    })
+    .unwrap();
+}
+
 /// Small durable writes to mirrors wait in memory for their place.
 #[test]
 fn what_is_newer_in_memory_when_a_read_begins_is_read_there() {

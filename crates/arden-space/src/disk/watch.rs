@@ -159,11 +159,13 @@ mod tests {
         let rt = Rt::virtual_clock(1);
         let clock = rt.clone();
         rt.block_on(async move {
-            let (watch, limit_ns) = (Rc::new(Watch::default()), 1_000_000);
+            let gone = Arc::<AtomicBool>::default();
+            let (watch, limit_ns) = (Rc::new(Watch::new(gone.clone())), 1_000_000);
             let never: Oneshot<IoResult<()>> = Oneshot::new();
             let waits = never.clone();
             let hung = watch.run(&clock, limit_ns, 1, move || Box::pin(waits)).await;
             assert_eq!(hung, Err(IoError::Gone));
+            assert!(gone.load(Ordering::SeqCst), "readers on other threads know it before anybody acts on it");
             let asked = Rc::new(Cell::new(false));
             let told = asked.clone();
             let more = watch.run(&clock, limit_ns, 1, move || {

@@ -1,8 +1,8 @@
 //! A space as a network block device: the fixed newstyle handshake and simple replies of the
-//! NBD protocol, with FLUSH, FUA, TRIM and WRITE_ZEROES. One reader and one writer thread for
-//! each connection; requests run on the pool's thread, many at once. Blocks of 4096 bytes are
-//! announced; clients that ask for less all the same get it, at the price of a read. Refuses
-//! TLS and structured replies.
+//! NBD protocol, with FLUSH, FUA, TRIM and WRITE_ZEROES. One thread for each connection
+//! (`nbd_client.rs` says what it does with requests). Blocks of 4096 bytes are announced;
+//! clients that ask for less all the same get it, at the price of a read. Refuses TLS and
+//! structured replies.
 //!
 //! The protocol has no authentication: whoever connects reads and writes the whole space. So TCP
 //! is for loopback addresses only, and a Unix socket is its owner's alone.
@@ -14,29 +14,23 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Sender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use arden_block::sync::Mutex as LocalMutex;
-use arden_block::{BLOCK_BYTES, Buf, IoError, SharedBuf};
+use arden_block::{BLOCK_BYTES, BlockDevice, Rt};
 use parking_lot::Mutex;
 
-use crate::base::error::{SpaceError, SpaceResult};
 use crate::remote::host::Caller;
-use crate::space::open_space::Space;
+use crate::remote::nbd_client;
 
 /// Connections of one export; more are refused.
 const CONNECTIONS_MAX: usize = 64;
 /// A client that says nothing for so long before its first request is hung up on.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Requests of one connection that may run at once.
-const IN_FLIGHT_MAX: usize = 128;
 /// The largest request.
-const REQUEST_BYTES_MAX: u32 = 32 << 20;
+pub(super) const REQUEST_BYTES_MAX: u32 = 32 << 20;
 /// The longest option that a client may send.
 const OPTION_BYTES_MAX: u32 = 4096;
 
@@ -45,8 +39,6 @@ const OPTION_MAGIC: u64 = 0x4948_4156_454F_5054;
 const REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 /// HAS_FLAGS, SEND_FLUSH, SEND_FUA, SEND_TRIM, SEND_WRITE_ZEROES, CAN_MULTI_CONN.
 const FLAGS: u16 = 1 | 4 | 8 | 32 | 64 | 256;
-/// Of a request to write zeros: what is zeroed keeps its room.
-const NO_HOLE: u16 = 2;
 
 /// Where an export listens.
 enum Listener {
@@ -70,17 +62,17 @@ impl Listener {
         }
     }
 
-    /// Both directions of the next connection, and the socket to end it with.
-    fn accept(&self) -> io::Result<(Half, Half, OwnedFd)> {
+    /// The next connection: for its handshake, for its requests, and to end it with.
+    fn accept(&self) -> io::Result<(Box<dyn Stream>, OwnedFd, OwnedFd)> {
         match self {
             Listener::Tcp(l) => {
                 let (s, _) = l.accept()?;
                 s.set_nodelay(true)?;
-                Ok((Box::new(s.try_clone()?), Box::new(s.try_clone()?), s.into()))
+                Ok((Box::new(s.try_clone()?), s.try_clone()?.into(), s.into()))
             }
             Listener::Unix(l, _) => {
                 let (s, _) = l.accept()?;
-                Ok((Box::new(s.try_clone()?), Box::new(s.try_clone()?), s.into()))
+                Ok((Box::new(s.try_clone()?), s.try_clone()?.into(), s.into()))
             }
         }
     }
@@ -114,7 +106,6 @@ fn bind_private(path: &Path) -> io::Result<UnixListener> {
 
 trait Stream: Read + Write + Send {}
 impl<T: Read + Write + Send> Stream for T {}
-type Half = Box<dyn Stream>;
 
 #[derive(Default)]
 struct Connections {
@@ -191,7 +182,7 @@ fn accept_all(listener: &Listener, connections: &Arc<Connections>, caller: &Call
         if connections.stopped.load(Ordering::SeqCst) {
             break;
         }
-        let Ok((r, w, fd)) = accepted else {
+        let Ok((stream, socket, fd)) = accepted else {
             // Out of descriptors, or a client that left at once.
             std::thread::sleep(Duration::from_millis(100));
             continue;
@@ -215,7 +206,7 @@ fn accept_all(listener: &Listener, connections: &Arc<Connections>, caller: &Call
                     let _ = set_socket_timeout(fd, Timeout::Recv, None);
                 }
             };
-            connection(r, w, caller, space, begun);
+            connection(stream, socket, &caller, &space, begun);
             all.open.lock().remove(&id);
         };
         if std::thread::Builder::new().name("arden-nbd".into()).spawn(run).is_err() {
@@ -228,35 +219,30 @@ fn accept_all(listener: &Listener, connections: &Arc<Connections>, caller: &Call
 }
 
 /// Serves one client; calls `begun` after its handshake.
-fn connection<S: Read, W: Write + Send + 'static>(
-    mut r: S,
-    mut w: W,
-    caller: Caller,
-    space: String,
-    begun: impl FnOnce(),
-) {
-    let name = space.clone();
-    let size = caller.call(move |pool| async move { Ok(pool.space_named(&name)?.size_bytes()) });
-    let Ok(size) = size else { return };
-    if let Ok(true) = handshake(&mut r, &mut w, &space, size) {
+fn connection(mut stream: Box<dyn Stream>, socket: OwnedFd, caller: &Caller, name: &str, begun: impl FnOnce()) {
+    let rt = Rt::for_socket();
+    let Ok(space) = caller.device(&rt, name) else { return };
+    if let Ok(true) = handshake(&mut *stream, name, space.info().size_bytes) {
+        drop(stream);
         begun();
-        let _ = transmission(r, w, &caller, &space);
+        nbd_client::serve(&rt, socket, space);
     }
+    rt.shutdown();
 }
 
-fn read_u32(r: &mut impl Read) -> io::Result<u32> {
+fn read_u32(r: &mut (impl Read + ?Sized)) -> io::Result<u32> {
     let mut b = [0; 4];
     r.read_exact(&mut b)?;
     Ok(u32::from_be_bytes(b))
 }
 
-fn read_u64(r: &mut impl Read) -> io::Result<u64> {
+fn read_u64(r: &mut (impl Read + ?Sized)) -> io::Result<u64> {
     let mut b = [0; 8];
     r.read_exact(&mut b)?;
     Ok(u64::from_be_bytes(b))
 }
 
-fn option_reply(w: &mut impl Write, option: u32, kind: u32, data: &[u8]) -> io::Result<()> {
+fn option_reply(w: &mut (impl Write + ?Sized), option: u32, kind: u32, data: &[u8]) -> io::Result<()> {
     let mut out = Vec::with_capacity(20 + data.len());
     out.extend_from_slice(&REPLY_MAGIC.to_be_bytes());
     out.extend_from_slice(&option.to_be_bytes());
@@ -267,63 +253,63 @@ fn option_reply(w: &mut impl Write, option: u32, kind: u32, data: &[u8]) -> io::
 }
 
 /// True when the client wants to go on to requests.
-fn handshake(r: &mut impl Read, w: &mut impl Write, space: &str, size: u64) -> io::Result<bool> {
+fn handshake(s: &mut (impl Read + Write + ?Sized), space: &str, size: u64) -> io::Result<bool> {
     const SERVER: u32 = 2;
     const ERR_UNSUPPORTED: u32 = 0x8000_0001;
     const ERR_INVALID: u32 = 0x8000_0003;
     const ERR_UNKNOWN: u32 = 0x8000_0006;
-    w.write_all(&MAGIC.to_be_bytes())?;
-    w.write_all(&OPTION_MAGIC.to_be_bytes())?;
-    w.write_all(&3u16.to_be_bytes())?;
-    let no_zeroes = read_u32(r)? & 2 != 0;
+    s.write_all(&MAGIC.to_be_bytes())?;
+    s.write_all(&OPTION_MAGIC.to_be_bytes())?;
+    s.write_all(&3u16.to_be_bytes())?;
+    let no_zeroes = read_u32(s)? & 2 != 0;
     loop {
-        if read_u64(r)? != OPTION_MAGIC {
+        if read_u64(s)? != OPTION_MAGIC {
             return Ok(false);
         }
-        let (option, len) = (read_u32(r)?, read_u32(r)?);
+        let (option, len) = (read_u32(s)?, read_u32(s)?);
         if len > OPTION_BYTES_MAX {
             return Ok(false);
         }
         let mut data = vec![0; len as usize];
-        r.read_exact(&mut data)?;
+        s.read_exact(&mut data)?;
         match option {
             1 => {
                 // EXPORT_NAME has no way to refuse but to hang up.
                 if !data.is_empty() && data != space.as_bytes() {
                     return Ok(false);
                 }
-                w.write_all(&size.to_be_bytes())?;
-                w.write_all(&FLAGS.to_be_bytes())?;
+                s.write_all(&size.to_be_bytes())?;
+                s.write_all(&FLAGS.to_be_bytes())?;
                 if !no_zeroes {
-                    w.write_all(&[0; 124])?;
+                    s.write_all(&[0; 124])?;
                 }
                 return Ok(true);
             }
             2 => {
-                option_reply(w, option, ACK, &[])?;
+                option_reply(s, option, ACK, &[])?;
                 return Ok(false);
             }
             3 => {
                 let mut entry = (space.len() as u32).to_be_bytes().to_vec();
                 entry.extend_from_slice(space.as_bytes());
-                option_reply(w, option, SERVER, &entry)?;
-                option_reply(w, option, ACK, &[])?;
+                option_reply(s, option, SERVER, &entry)?;
+                option_reply(s, option, ACK, &[])?;
             }
             6 | 7 => {
                 let name_len = data.get(..4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]) as usize);
                 let name = name_len.and_then(|n| data.get(4..4usize.checked_add(n)?));
                 match name {
-                    None => option_reply(w, option, ERR_INVALID, &[])?,
-                    Some(n) if !n.is_empty() && n != space.as_bytes() => option_reply(w, option, ERR_UNKNOWN, &[])?,
+                    None => option_reply(s, option, ERR_INVALID, &[])?,
+                    Some(n) if !n.is_empty() && n != space.as_bytes() => option_reply(s, option, ERR_UNKNOWN, &[])?,
                     Some(_) => {
-                        tell_export(w, option, size)?;
+                        tell_export(s, option, size)?;
                         if option == 7 {
                             return Ok(true);
                         }
                     }
                 }
             }
-            _ => option_reply(w, option, ERR_UNSUPPORTED, &[])?,
+            _ => option_reply(s, option, ERR_UNSUPPORTED, &[])?,
         }
     }
 }
@@ -331,7 +317,7 @@ fn handshake(r: &mut impl Read, w: &mut impl Write, space: &str, size: u64) -> i
 const ACK: u32 = 1;
 
 /// The answer to INFO and GO: size, flags and block sizes of the export.
-fn tell_export(w: &mut impl Write, option: u32, size: u64) -> io::Result<()> {
+fn tell_export(w: &mut (impl Write + ?Sized), option: u32, size: u64) -> io::Result<()> {
     const INFO: u32 = 3;
     let mut export = 0u16.to_be_bytes().to_vec();
     export.extend_from_slice(&size.to_be_bytes());
@@ -343,160 +329,6 @@ fn tell_export(w: &mut impl Write, option: u32, size: u64) -> io::Result<()> {
     }
     option_reply(w, option, INFO, &blocks)?;
     option_reply(w, option, ACK, &[])
-}
-
-/// An answer on its way to the client.
-struct Answer {
-    cookie: u64,
-    result: SpaceResult<Option<Buf>>,
-}
-
-fn error_number(e: &SpaceError) -> u32 {
-    match e {
-        SpaceError::BadRange => 22,
-        SpaceError::OutOfSpace | SpaceError::Device(IoError::NoSpace) => 28,
-        SpaceError::Closed => 108,
-        _ => 5,
-    }
-}
-
-fn transmission<S: Read, W: Write + Send + 'static>(
-    mut r: S,
-    mut w: W,
-    caller: &Caller,
-    space: &str,
-) -> io::Result<()> {
-    let (tx, rx) = channel::<Answer>();
-    let (room_tx, room_rx) = sync_channel::<()>(IN_FLIGHT_MAX);
-    let writer = std::thread::spawn(move || {
-        while let Ok(a) = rx.recv() {
-            let mut head = Vec::with_capacity(16);
-            head.extend_from_slice(&0x6744_6698u32.to_be_bytes());
-            let error = a.result.as_ref().err().map_or(0, error_number);
-            head.extend_from_slice(&error.to_be_bytes());
-            head.extend_from_slice(&a.cookie.to_be_bytes());
-            let body = a.result.ok().flatten();
-            if w.write_all(&head).is_err() || body.is_some_and(|b| w.write_all(&b).is_err()) {
-                return;
-            }
-            let _ = room_rx.recv();
-        }
-    });
-    let result = requests(&mut r, caller, space, &tx, &room_tx);
-    drop((tx, room_tx));
-    let _ = writer.join();
-    result
-}
-
-fn requests(
-    r: &mut impl Read,
-    caller: &Caller,
-    space: &str,
-    tx: &Sender<Answer>,
-    room: &std::sync::mpsc::SyncSender<()>,
-) -> io::Result<()> {
-    loop {
-        let mut h = [0u8; 28];
-        r.read_exact(&mut h)?;
-        let word = |at: usize| u32::from_be_bytes([h[at], h[at + 1], h[at + 2], h[at + 3]]);
-        let long = |at: usize| u64::from(word(at)) << 32 | u64::from(word(at + 4));
-        if word(0) != 0x2560_9513 {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "not a request"));
-        }
-        let (flags, kind) = (u16::from_be_bytes([h[4], h[5]]), u16::from_be_bytes([h[6], h[7]]));
-        let (cookie, offset, len) = (long(8), long(16), word(24));
-        let fua = flags & 1 != 0;
-        if matches!(kind, 0 | 1) && len > REQUEST_BYTES_MAX {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "request too large"));
-        }
-        let mut data = None;
-        if kind == 1 {
-            let mut b = Buf::new(len as usize);
-            r.read_exact(&mut b)?;
-            data = Some(b.share());
-        }
-        if kind == 2 {
-            return Ok(());
-        }
-        if room.send(()).is_err() {
-            return Ok(());
-        }
-        let (name, tx) = (space.to_string(), tx.clone());
-        let work = move |pool: crate::pool::open_pool::Pool| async move {
-            let s = pool.space_named(&name)?;
-            match (kind, data) {
-                (0, _) => return read_any(&s, offset, len as usize).await.map(Some),
-                (1, Some(d)) => write_any(&s, offset, d, fua).await?,
-                (3, _) => s.flush().await?,
-                (4 | 6, _) => {
-                    let keep = kind == 6 && flags & NO_HOLE != 0;
-                    zero_any(&s, offset, u64::from(len), kind == 6, keep).await?;
-                    if fua {
-                        s.flush().await?;
-                    }
-                }
-                _ => return Err(SpaceError::BadRange),
-            }
-            Ok(None)
-        };
-        let done = move |result| {
-            let _ = tx.send(Answer { cookie, result });
-        };
-        if caller.submit(work, done).is_err() {
-            return Ok(());
-        }
-    }
-}
-
-thread_local! {
-    /// Writes of parts of blocks, one after another: two in one block would lose one.
-    static PARTS: Rc<LocalMutex> = Rc::default();
-}
-
-/// The blocks that a range touches.
-fn outer(offset: u64, len: u64) -> SpaceResult<(u64, u64)> {
-    let end = offset.checked_add(len).and_then(|e| e.checked_next_multiple_of(BLOCK_BYTES));
-    Ok((offset / BLOCK_BYTES * BLOCK_BYTES, end.ok_or(SpaceError::BadRange)?))
-}
-
-async fn read_any(s: &Space, offset: u64, len: usize) -> SpaceResult<Buf> {
-    let (start, end) = outer(offset, len as u64)?;
-    let whole = s.read(start, (end - start) as usize).await?;
-    if whole.len() == len {
-        return Ok(whole);
-    }
-    let from = (offset - start) as usize;
-    Ok(Buf::copy_of(&whole[from..from + len]))
-}
-
-async fn write_any(s: &Space, offset: u64, data: SharedBuf, durable: bool) -> SpaceResult<()> {
-    let (start, end) = outer(offset, data.len() as u64)?;
-    if end - start == data.len() as u64 || data.is_empty() {
-        return s.write(offset, data, durable).await;
-    }
-    let parts = PARTS.with(Rc::clone);
-    let _one = parts.lock().await;
-    let mut whole = s.read(start, (end - start) as usize).await?;
-    let from = (offset - start) as usize;
-    whole[from..from + data.len()].copy_from_slice(&data);
-    s.write(start, whole.share(), durable).await
-}
-
-/// Forgets whole blocks, with their slabs unless they are to be kept; the rest is written as zeros when it has to be.
-async fn zero_any(s: &Space, offset: u64, len: u64, all: bool, keep: bool) -> SpaceResult<()> {
-    let end = offset.checked_add(len).ok_or(SpaceError::BadRange)?;
-    let (first, last) = (offset.next_multiple_of(BLOCK_BYTES), end / BLOCK_BYTES * BLOCK_BYTES);
-    if first < last {
-        match keep {
-            true => s.zero(first, last - first).await?,
-            false => s.discard(first, last - first).await?,
-        }
-    }
-    let edges = if first > last { vec![(offset, end)] } else { vec![(offset, first), (last, end)] };
-    for (from, to) in edges.into_iter().filter(|(from, to)| all && from < to) {
-        write_any(s, from, Buf::zeroed((to - from) as usize).share(), false).await?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

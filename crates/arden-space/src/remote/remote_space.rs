@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use arden_block::{BlockDevice, Buf, DeviceInfo, IoError, IoResult, LocalFuture, Rt, SharedBuf};
 use parking_lot::Mutex;
 
-use crate::base::error::SpaceResult;
+use crate::base::error::{SpaceError, SpaceResult};
 use crate::disk::watch::Watch;
 use crate::pool::open_pool::Pool;
 use crate::remote::host::Caller;
@@ -33,8 +33,36 @@ struct Remote {
     watch: RefCell<Rc<Watch>>,
 }
 
+type Slot<T> = Arc<Mutex<(Option<T>, Option<Waker>)>>;
+
 /// Where an answer is put by one thread and awaited by another.
-struct Answer<T>(Arc<Mutex<(Option<T>, Option<Waker>)>>);
+struct Answer<T>(Slot<T>);
+
+/// Somebody who waits for an answer, also where the pool is closed before it comes to that.
+struct Awaited<T>(Option<Slot<SpaceResult<T>>>);
+
+impl<T> Awaited<T> {
+    fn tell(mut self, result: SpaceResult<T>) {
+        self.tell_once(result);
+    }
+
+    fn tell_once(&mut self, result: SpaceResult<T>) {
+        let Some(slot) = self.0.take() else { return };
+        let mut state = slot.lock();
+        state.0 = Some(result);
+        let waker = state.1.take();
+        drop(state);
+        if let Some(w) = waker {
+            w.wake();
+        }
+    }
+}
+
+impl<T> Drop for Awaited<T> {
+    fn drop(&mut self) {
+        self.tell_once(Err(SpaceError::Closed));
+    }
+}
 
 impl<T> Future for Answer<T> {
     type Output = T;
@@ -79,28 +107,42 @@ impl RemoteSpace {
         RemoteSpace(Rc::new(Remote { rt, caller, space: *space, info, direct: None, watch }))
     }
 
-    fn run<T, F, Fut>(&self, work: F) -> LocalFuture<IoResult<T>>
+    /// Runs `work` on the pool's thread.
+    pub(crate) fn ask<T, F, Fut>(&self, work: F) -> LocalFuture<SpaceResult<T>>
     where
         T: Send + 'static,
         F: FnOnce(Space) -> Fut + Send + 'static,
         Fut: Future<Output = SpaceResult<T>> + 'static,
     {
         let slot = Arc::new(Mutex::new((None, None::<Waker>)));
-        let (answer, space) = (Answer(slot.clone()), self.0.space);
-        let done = move |r: SpaceResult<T>| {
-            let mut state = slot.lock();
-            state.0 = Some(r);
-            if let Some(w) = state.1.take() {
-                w.wake();
-            }
-        };
-        let sent = self.0.caller.submit(move |pool: Pool| async move { work(pool.space(space)?).await }, done);
+        let (answer, space, awaited) = (Answer(slot.clone()), self.0.space, Awaited(Some(slot)));
+        let work = move |pool: Pool| async move { work(pool.space(space)?).await };
+        let sent = self.0.caller.submit(work, move |result| awaited.tell(result));
         Box::pin(async move {
-            if sent.is_err() {
-                return Err(IoError::Gone);
-            }
-            answer.await.map_err(IoError::from)
+            sent?;
+            answer.await
         })
+    }
+
+    fn run<T, F, Fut>(&self, work: F) -> LocalFuture<IoResult<T>>
+    where
+        T: Send + 'static,
+        F: FnOnce(Space) -> Fut + Send + 'static,
+        Fut: Future<Output = SpaceResult<T>> + 'static,
+    {
+        let answer = self.ask(work);
+        Box::pin(async move { answer.await.map_err(IoError::from) })
+    }
+
+    /// Reads on this runtime what can be read there, and asks the pool for all else.
+    ///
+    /// # Errors
+    /// Those of [`Space::read`].
+    pub(crate) async fn read_blocks(&self, offset: u64, len: usize) -> SpaceResult<Buf> {
+        match self.0.read_direct(offset, len).await {
+            Ok(read) => Ok(read),
+            Err(doubt) => self.ask(move |s| async move { s.read_for(offset, len, doubt).await }).await,
+        }
     }
 }
 
@@ -123,12 +165,7 @@ impl BlockDevice for RemoteSpace {
     }
     fn read(&self, offset: u64, len: usize) -> LocalFuture<IoResult<Buf>> {
         let me = self.clone();
-        Box::pin(async move {
-            match me.0.read_direct(offset, len).await {
-                Ok(read) => Ok(read),
-                Err(doubt) => me.run(move |s| async move { s.read_for(offset, len, doubt).await }).await,
-            }
-        })
+        Box::pin(async move { me.read_blocks(offset, len).await.map_err(IoError::from) })
     }
     fn write(&self, offset: u64, data: SharedBuf, durable: bool) -> LocalFuture<IoResult<()>> {
         self.run(move |s| async move { s.write(offset, data, durable).await })

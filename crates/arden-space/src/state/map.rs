@@ -120,6 +120,9 @@ impl MapState {
     }
 
     /// What a commit changes, names and levels say nothing of where anything lies.
+    ///
+    /// A space that is deleted, or as small again as it was, has nothing else that voids reads of its groups. For disks that leave and return
+    /// the flag of the attachment is enough; the version of the pool only has readers ask for a view with the disks that are there.
     fn void_views(&self, change: &MapChange) {
         match *change {
             MapChange::Named(_)

@@ -120,6 +120,7 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::patches::LogPins;
 
     #[test]
     fn the_wanted_slot_is_taken_if_it_is_free_and_unread() {
@@ -132,6 +133,30 @@ mod tests {
         assert_eq!(slots.take(0), Some(1));
         slots.give_back(2);
         assert_eq!(slots.take(0), Some(2));
+    }
+
+    /// Whoever reads a slot beside the pool would get half of a change.
+    #[test]
+    fn changes_in_place_count_as_newer_data_until_they_end() {
+        let gate = Arc::<Gate>::default();
+        let slots = Slots::new(8, std::iter::empty(), gate.clone());
+        let patch = |stripe| {
+            let log = Rc::<LogPins>::default().hold((1, 0));
+            Rc::new(Patch::new(stripe, BTreeMap::new(), Vec::new(), BTreeMap::new(), log))
+        };
+        slots.begin_patch(1, patch(1));
+        assert!(gate.has_newer());
+        slots.begin_patch(1, patch(2));
+        slots.begin_patch(2, patch(3));
+        slots.begin_patch(3, patch(4));
+        assert_eq!(gate.newer(), 3, "one for each slot");
+        slots.end_patch(1);
+        slots.end_patch(1);
+        assert_eq!(gate.newer(), 2);
+        slots.retain_patches(|p| p.stripe == 4);
+        assert_eq!(gate.newer(), 1);
+        slots.end_patch(3);
+        assert!(!gate.has_newer());
     }
 
     #[test]
