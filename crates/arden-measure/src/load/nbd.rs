@@ -217,7 +217,7 @@ impl NbdTarget {
         Ok(())
     }
 
-    /// Reads the bytes that have arrived; false when there are none.
+    /// Reads bytes that have arrived; whether there may be more.
     fn receive(&mut self) -> Result<bool> {
         if self.used == self.filled {
             (self.used, self.filled) = (0, 0);
@@ -229,13 +229,16 @@ impl NbdTarget {
                 self.input.resize(self.filled * 2, 0);
             }
         }
+        let room = self.input.len() - self.filled;
         match rustix::net::recv(&self.socket, &mut self.input[self.filled..], RecvFlags::DONTWAIT) {
             Ok((_, 0)) => fail!("the server closed the connection"),
-            Ok((_, n)) => self.filled += n,
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
+            Ok((_, n)) => {
+                self.filled += n;
+                Ok(n == room)
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
             Err(e) => fail!("the connection is gone: {e}"),
         }
-        Ok(true)
     }
 
     /// Completes the requests whose replies are complete.
@@ -295,8 +298,12 @@ impl Target for NbdTarget {
         let before = done.len();
         loop {
             self.send()?;
-            while self.receive()? {
+            loop {
+                let more = self.receive()?;
                 self.replies(done)?;
+                if !more {
+                    break;
+                }
             }
             if done.len() > before || until_ns.is_some_and(|at| self.now_ns() >= at) {
                 return Ok(());
