@@ -5,7 +5,7 @@
 //! | `State::core` | keys and values since the last checkpoint, sums, ids, the list of snapshots | for reading by every look, for writing for the length of a transaction |
 //! | `State::alloc` | which blocks are free | alone or under `core`, for moments |
 //! | `Wal` (its own) | records that wait for a batch | under `core`, so that records have the order of their numbers |
-//! | `Tree` (its own, sharded) | nodes in memory | under any of them |
+//! | `Tree` (its own, sharded) | nodes in memory, and rows that were found last | under any of them |
 
 use std::{
     collections::BTreeMap,
