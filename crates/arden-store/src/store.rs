@@ -340,6 +340,10 @@ pub trait ChangeSink: Send + Sync {
     fn overflow(&self);
 }
 
+/// Where the paths begin of what is not below the root any more, because it was moved through another root. No file has
+/// this name.
+pub const OUTSIDE: &str = "?";
+
 /// One file, directory or stream. A `Node` stays with the file when it is renamed or unlinked.
 /// Calls that change something say by which scope: whether the change became durable is told to whoever commits that.
 /// Data calls on a directory answer `WrongObject`; directory calls on a file `NotADirectory`.
@@ -349,8 +353,15 @@ pub trait Node: Send + Sync {
     /// The named stream this node is; None for the file itself.
     fn stream(&self) -> Option<&str>;
     /// Where it stands now, real case, relative to the root; no stream in it. Where that is not below the root any more, a
-    /// path that leads nowhere.
+    /// path that leads nowhere: it begins with `OUTSIDE`, and no other name has it.
     fn path(&self) -> Vec<String>;
+    /// The directory that its name is in, be that below the root or not; None for the root of the whole store.
+    fn directory(&self) -> Option<FileId>;
+    /// Whether this directory is one of those above `other`, be both below the root or not.
+    fn is_above(&self, other: &dyn Node) -> Result<bool> {
+        let (here, there) = (self.path(), other.path());
+        Ok(there.len() > here.len() && there.starts_with(&here))
+    }
     /// The file number of the directory that its name is in, and the name in one case: the same for every node of that name,
     /// of this root or of another one of the store. No meaning for a root.
     fn place(&self) -> (u64, String);

@@ -1,24 +1,44 @@
 //! Two roots in one volume, one below the other: what is moved through one is seen through the other.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{Arc, Mutex},
+    time::Instant,
+};
 
 use arden_auth::Token;
 use arden_store::{
     commit::CommitScope,
+    error::{NotDone, StoreError},
     fs::*,
     name::NtPath,
     store::{FileStore, NewFile},
     table::OpenTable,
 };
 use arden_volume::{Durability, MemDevice, Volume, VolumeOptions, VolumeStore};
-use arden_wire::{FileTime, access::FILE_ALL_ACCESS};
+use arden_wire::{
+    FileTime,
+    access::{ATTR_HIDDEN, FILE_ALL_ACCESS, OPT_DIRECTORY_FILE},
+};
 
-struct Silent;
+/// The keys of the leases that broke.
+#[derive(Default)]
+struct Told(Mutex<Vec<u128>>);
 
-impl OpenOwner for Silent {
+impl OpenOwner for Told {
     fn oplock_break(&self, _scope: &CommitScope, _open: OpenId, _to: OplockLevel, _ack: bool) {}
-    fn lease_break(&self, _scope: &CommitScope, _b: &LeaseBreak) {}
+    fn lease_break(&self, _scope: &CommitScope, b: &LeaseBreak) {
+        self.0.lock().unwrap().push(b.key);
+    }
     fn resume(&self, _wait: WaitId) {}
+}
+
+struct Unbounded;
+
+impl HeldBytes for Unbounded {
+    fn hold(&self, _bytes: usize) -> bool {
+        true
+    }
+    fn release(&self, _bytes: usize) {}
 }
 
 fn path(p: &str) -> NtPath {
@@ -26,21 +46,26 @@ fn path(p: &str) -> NtPath {
 }
 
 fn open(fs: &Arc<Fs>, table: &OpenTable, p: &str) -> Arc<Open> {
+    open_by(&Arc::new(Told::default()), fs, table, p, CacheRequest::None)
+}
+
+fn open_by(owner: &Arc<Told>, fs: &Arc<Fs>, table: &OpenTable, p: &str, cache: CacheRequest) -> Arc<Open> {
     let scope = CommitScope::begin();
+    let (p, options) = p.strip_suffix('\\').map_or((p, 0), |p| (p, OPT_DIRECTORY_FILE));
     let request = OpenRequest {
         id: table.reserve_open(),
-        owner: &Owner::new(Arc::new(Silent)),
+        owner: &Owner::new(owner.clone()),
         path: &path(p),
         by_id: None,
         desired_access: FILE_ALL_ACCESS,
         share_access: 7,
         disposition: Disposition::OpenIf,
-        options: 0,
+        options,
         attributes: 0,
         allocation: None,
         security: None,
         eas: &[],
-        cache: CacheRequest::None,
+        cache,
         client: ClientId(1),
         mark: None,
         who: &Arc::new(Token::system()),
@@ -67,12 +92,25 @@ fn roots() -> (Arc<Fs>, Arc<Fs>, Arc<OpenTable>) {
     (Fs::new(whole, table.clone()), Fs::new(inner, table.clone()), table)
 }
 
-fn rename(fs: &Arc<Fs>, open: &Arc<Open>, to: &str) {
+fn try_rename(fs: &Arc<Fs>, open: &Arc<Open>, to: &str) -> Result<Step<()>, StoreError> {
     let how = NameChange { replace: true, ..NameChange::default() };
-    assert!(
-        matches!(fs.rename(open, &path(to), how, CommitScope::begin().at(Instant::now())), Ok(Step::Done(()))),
-        "{to}"
-    );
+    fs.rename(open, &path(to), how, CommitScope::begin().at(Instant::now())).map_err(|e| match e {
+        NotDone::Failed(e) => e,
+        NotDone::WouldBlock => panic!("{to}: nothing to wait for"),
+    })
+}
+
+fn rename(fs: &Arc<Fs>, open: &Arc<Open>, to: &str) {
+    assert!(matches!(try_rename(fs, open, to), Ok(Step::Done(()))), "{to}");
+}
+
+fn hide(fs: &Arc<Fs>, open: &Arc<Open>) {
+    let hidden = BasicInformation { attributes: ATTR_HIDDEN, ..BasicInformation::default() };
+    fs.set_basic(open, &hidden, CommitScope::begin().at(Instant::now())).unwrap();
+}
+
+fn close(fs: &Arc<Fs>, open: &Arc<Open>) {
+    fs.close(&CommitScope::begin(), open);
 }
 
 #[test]
@@ -98,4 +136,63 @@ fn streams_of_a_file_that_was_moved_out_of_a_root_are_in_reach_of_its_opens() {
     ));
     let names: Vec<String> = outer.streams(&a).unwrap().into_iter().map(|s| s.name).collect();
     assert_eq!(names, ["", "t"]);
+}
+
+/// [MS-FSA] 2.1.5.15.12 refuses the rename of a directory below which something is open, wherever the directory stands.
+#[test]
+fn a_directory_that_was_moved_out_of_a_root_does_not_leave_its_opens_behind() {
+    let (outer, inner, table) = roots();
+    let (moved, d, f) =
+        (open(&outer, &table, "inner\\d\\"), open(&inner, &table, "d\\"), open(&inner, &table, "d\\e\\"));
+    let other = open(&outer, &table, "inner\\other\\");
+    rename(&outer, &moved, "out");
+    assert_eq!(try_rename(&inner, &d, "back").unwrap_err(), StoreError::OpensBelow);
+    // One that stands beside it is in nobody's way, though both are out of reach.
+    let beside = open(&inner, &table, "other\\");
+    rename(&outer, &other, "other");
+    rename(&inner, &beside, "other");
+    close(&inner, &f);
+    rename(&inner, &d, "back");
+    assert_eq!(outer.path(&moved), "inner\\back");
+}
+
+/// A root that was moved into a directory of its own: that directory cannot go below the root again.
+#[test]
+fn a_directory_above_the_root_does_not_move_below_it() {
+    let (outer, inner, table) = roots();
+    let (moved, d) = (open(&outer, &table, "inner\\d\\"), open(&inner, &table, "d\\"));
+    rename(&outer, &moved, "d");
+    close(&outer, &moved);
+    let root = open(&outer, &table, "inner\\");
+    rename(&outer, &root, "d\\inner");
+    assert_eq!(try_rename(&inner, &d, "loop").unwrap_err(), StoreError::InvalidParameter);
+}
+
+#[test]
+fn who_watches_a_root_hears_nothing_of_what_was_moved_out_of_it() {
+    let (outer, inner, table) = roots();
+    let root = open(&inner, &table, "");
+    let (a, b, c) = (open(&outer, &table, "inner\\f"), open(&inner, &table, "f"), open(&inner, &table, "g"));
+    let heard = || inner.notify(&root, 0xfff, true, 4096, || Arc::new(Unbounded)).unwrap();
+    assert!(matches!(heard(), Step::Wait(_)));
+    rename(&outer, &a, "secret");
+    hide(&inner, &b);
+    hide(&inner, &c);
+    let Step::Done(changes) = heard() else { panic!("the file that stayed changed") };
+    assert!(changes.iter().all(|c| c.name == "g"), "{changes:?}");
+}
+
+/// [MS-FSA] 2.1.4.12: who has the listing cached hears of a change in it, through whichever root it came.
+#[test]
+fn a_lease_on_the_directory_ends_with_a_change_by_an_open_from_before_the_move() {
+    let (outer, inner, table) = roots();
+    let (a, b) = (open(&outer, &table, "inner\\f"), open(&inner, &table, "f"));
+    close(&outer, &open(&outer, &table, "there\\"));
+    rename(&outer, &a, "there\\f");
+    let owner = Arc::new(Told::default());
+    let lease =
+        LeaseRequest { key: 7, state: lease_state::READ | lease_state::HANDLE, parent_key: None, epoch: 0, version: 2 };
+    let _listed = open_by(&owner, &outer, &table, "there\\", CacheRequest::Lease(lease));
+    hide(&inner, &b);
+    assert_eq!(*owner.0.lock().unwrap(), [7]);
 }

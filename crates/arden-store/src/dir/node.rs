@@ -99,6 +99,11 @@ impl Node for DirNode {
         path_of(&self.link)
     }
 
+    fn directory(&self) -> Option<FileId> {
+        let place = self.link.place.lock();
+        place.parent.as_ref().map(|p| FileId { volume: p.key.dev, file: p.key.ino })
+    }
+
     fn place(&self) -> (u64, String) {
         let place = self.link.place.lock();
         (place.parent.as_ref().map_or(0, |p| p.key.ino), crate::name::fold(&place.name).into_owned())

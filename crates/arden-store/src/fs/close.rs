@@ -8,9 +8,17 @@ use super::{Disposal, Fs, Open, Operation, Step, notify_filter};
 use crate::{
     commit::{Cause, CommitScope},
     error::StoreError,
-    store::{BasicUpdate, ChangeKind, NodeRef, Result},
+    store::{BasicUpdate, ChangeKind, FileId, NodeRef, Result},
     table::{WaitPlace, effects::Effects, file::Removal},
 };
+
+/// What others are told of.
+pub(super) struct Changed<'a> {
+    pub path: &'a [String],
+    pub stream: Option<&'a str>,
+    /// Where the name is.
+    pub directory: Option<FileId>,
+}
 
 impl Fs {
     /// Idempotent. Locks, share modes and oplocks go; a lease with its last open; what was to be deleted is.
@@ -96,25 +104,22 @@ impl Fs {
         let mut gone = Vec::new();
         let mut failed = false;
         for (node, parent_key) in names {
-            let path = if watched { node.path() } else { Vec::new() };
+            let (path, directory) = if watched { (node.path(), node.directory()) } else { (Vec::new(), None) };
             match node.unlink(scope.changes(open)) {
-                Ok(()) => gone.push((node, path, *parent_key)),
+                Ok(()) => gone.push((node, path, directory, *parent_key)),
                 Err(_) => failed |= node.stream().is_none(),
             }
         }
         let count = names.iter().filter(|(node, _)| node.stream().is_none()).count();
         self.table.removed(scope, open, count, failed);
-        for (node, path, parent_key) in gone.into_iter().filter(|_| watched) {
-            match node.stream() {
-                Some(s) => {
-                    let filter = notify_filter::STREAM_NAME;
-                    self.report(scope, &path, Some(s), ChangeKind::RemovedStream, filter, parent_key);
-                }
-                None => {
-                    let filter = if node.is_directory() { notify_filter::DIR_NAME } else { notify_filter::FILE_NAME };
-                    self.report(scope, &path, None, ChangeKind::Removed, filter, parent_key);
-                }
-            }
+        for (node, path, directory, parent_key) in gone.into_iter().filter(|_| watched) {
+            let (kind, filter) = match node.stream() {
+                Some(_) => (ChangeKind::RemovedStream, notify_filter::STREAM_NAME),
+                None if node.is_directory() => (ChangeKind::Removed, notify_filter::DIR_NAME),
+                None => (ChangeKind::Removed, notify_filter::FILE_NAME),
+            };
+            let removed = Changed { path: &path, stream: node.stream(), directory };
+            self.report(scope, removed, kind, filter, parent_key);
         }
     }
 
@@ -204,32 +209,33 @@ impl Fs {
     /// A change of what `open` has open.
     pub(super) fn report_open(&self, scope: &CommitScope, open: &Open, kind: ChangeKind, filter: u32) {
         if self.is_anybody_watching() {
-            self.report(scope, &open.node.path(), open.stream(), kind, filter, open.parent_key);
+            let (path, directory) = (open.node.path(), open.node.directory());
+            let changed = Changed { path: &path, stream: open.stream(), directory };
+            self.report(scope, changed, kind, filter, open.parent_key);
         }
     }
 
     pub(super) fn report(
         &self,
         scope: &CommitScope,
-        path: &[String],
-        stream: Option<&str>,
+        changed: Changed<'_>,
         kind: ChangeKind,
         filter: u32,
         parent_key: Option<u128>,
     ) {
         let mut woken = Vec::new();
-        self.watches.report(filter, &[(kind, path, stream)], &mut woken);
+        self.watches.report(filter, &[(kind, changed.path, changed.stream)], &mut woken);
         self.table.resume(woken);
-        self.break_parent(scope, path, parent_key);
+        self.break_parent(scope, changed.directory, parent_key);
     }
 
-    /// Directory leases on the parent of `path` end, but for the one that the actor names as its own.
-    pub(super) fn break_parent(&self, scope: &CommitScope, path: &[String], parent_key: Option<u128>) {
+    /// Directory leases on `directory` end, for something in it changed, but for the one that the actor names as its own.
+    pub(super) fn break_parent(&self, scope: &CommitScope, directory: Option<FileId>, parent_key: Option<u128>) {
         if self.table.directory_leases.load(Ordering::Acquire) == 0 {
             return;
         }
-        let Some(parent) = self.parent_of(path) else { return };
-        let (Some(file), Some(clock)) = (self.table.find(parent.id()), self.table.latest()) else { return };
+        let Some(file) = directory.and_then(|id| self.table.find(id)) else { return };
+        let Some(clock) = self.table.latest() else { return };
         let mut fx = Effects::default();
         let mut inner = file.lock();
         inner.main.caches.break_directory(parent_key, clock, &mut fx);

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use super::{Fs, notify_filter as f};
+use super::{Fs, close::Changed, notify_filter as f};
 use crate::commit::CommitScope;
 use crate::store::{ChangeKind, ChangeSink};
 
@@ -33,7 +33,8 @@ impl ChangeSink for Sink {
             ChangeKind::ModifiedStream => f::STREAM_SIZE | f::STREAM_WRITE,
         };
         // Nobody answers for it.
-        fs.report(&CommitScope::begin(), path, None, kind, filter, None);
+        let directory = fs.parent_of(path).map(|parent| parent.id());
+        fs.report(&CommitScope::begin(), Changed { path, stream: None, directory }, kind, filter, None);
     }
     fn overflow(&self) {
         let Some(fs) = self.fs.upgrade() else { return };

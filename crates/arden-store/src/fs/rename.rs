@@ -5,12 +5,12 @@ use std::sync::{Arc, atomic::Ordering};
 use arden_auth::{maximum_access, privilege};
 use arden_wire::access::*;
 
-use super::{Fs, NameChange, Open, Operation, Owner, Step, WaitId, notify_filter};
+use super::{Fs, NameChange, Open, Operation, Owner, Step, WaitId, close::Changed, notify_filter};
 use crate::{
     commit::{Cause, CommitScope},
     error::StoreError,
     name::{NtPath, PathWants, eq_fold, is_short},
-    store::{BasicUpdate, ChangeKind, Lookup, NodeRef, Result},
+    store::{BasicUpdate, ChangeKind, FileId, Lookup, NodeRef, Result},
     table::{WaitPlace, effects::Effects, file::FileState},
 };
 
@@ -46,18 +46,20 @@ impl Fs {
             cause.scope.relies_on(open);
             return Ok(Step::Done(()));
         }
-        if target.parent.path().starts_with(&from) && open.directory {
+        let moves_to = &*target.parent;
+        if open.directory && (moves_to.id() == open.node.id() || open.node.is_above(moves_to)?) {
             return Err(StoreError::InvalidParameter.into());
         }
         if let Some(wait) = self.check_rename(open, &target, same_file, how, cause)? {
             return Ok(Step::Wait(wait));
         }
         let replaced = target.existing.is_some() && !same_file;
+        let left = open.node.directory();
         open.node.rename(cause.scope.changes(open), &*target.parent, &target.name, how.replace)?;
         if replaced {
             self.table.unlinks.fetch_add(1, Ordering::AcqRel);
         }
-        self.after_rename(cause.scope, open, &from, stays, replaced);
+        self.after_rename(cause.scope, open, (&from, left), stays, replaced);
         Ok(Step::Done(()))
     }
 
@@ -198,7 +200,6 @@ impl Fs {
 
     /// [MS-FSA] 2.1.4.2: handles below a directory are cached handles that go, or forbid its rename.
     fn check_nothing_open_below(&self, open: &Open, cause: Cause<'_>) -> Checked {
-        let here = open.node.path();
         let root = self.identity();
         let mut waits = None;
         let mut in_use = false;
@@ -210,10 +211,10 @@ impl Fs {
                 let inner = file.lock();
                 inner.streams().flat_map(|s| &s.opens).filter(|o| o.root == root).map(|o| o.node.clone()).collect()
             };
-            let below = nodes.iter().any(|n| {
-                let path = n.path();
-                path.len() > here.len() && path.starts_with(&here)
-            });
+            let mut below = false;
+            for node in &nodes {
+                below |= open.node.is_above(&**node)?;
+            }
             if below {
                 let inner = file.lock();
                 if inner.open_count() == 0 {
@@ -233,7 +234,14 @@ impl Fs {
     }
 
     /// Attributes, notifications and directory leases that follow a rename.
-    fn after_rename(&self, scope: &CommitScope, open: &Open, from: &[String], stays: bool, replaced: bool) {
+    fn after_rename(
+        &self,
+        scope: &CommitScope,
+        open: &Open,
+        (from, left): (&[String], Option<FileId>),
+        stays: bool,
+        replaced: bool,
+    ) {
         let to = open.node.path();
         if open.directory {
             self.watches.renamed(from, &to);
@@ -259,9 +267,9 @@ impl Fs {
             open.pending_filter.fetch_or(notify_filter::ATTRIBUTES | notify_filter::CREATION, Ordering::Relaxed);
         }
         self.table.resume(woken);
-        self.break_parent(scope, from, open.parent_key);
+        self.break_parent(scope, left, open.parent_key);
         if !stays {
-            self.break_parent(scope, &to, open.parent_key);
+            self.break_parent(scope, open.node.directory(), open.parent_key);
         }
     }
 
@@ -320,7 +328,7 @@ impl Fs {
         let mut woken = Vec::new();
         self.watches.report(filter, &before.chain(after).collect::<Vec<_>>(), &mut woken);
         self.table.resume(woken);
-        self.break_parent(scope, &new, open.parent_key);
+        self.break_parent(scope, open.node.directory(), open.parent_key);
     }
 
     fn set_archive(&self, scope: &CommitScope, open: &Open) {
@@ -361,14 +369,9 @@ impl Fs {
         open.file.lock().rename_stream(open.stream_no, name, &open.node);
         match name {
             Some(name) => {
-                self.report(
-                    cause.scope,
-                    &here,
-                    Some(name),
-                    ChangeKind::AddedStream,
-                    notify_filter::STREAM_NAME,
-                    open.parent_key,
-                );
+                let named = Changed { path: &here, stream: Some(name), directory: open.node.directory() };
+                let filter = notify_filter::STREAM_NAME;
+                self.report(cause.scope, named, ChangeKind::AddedStream, filter, open.parent_key);
             }
             None => self.report_open(
                 cause.scope,
@@ -445,7 +448,8 @@ impl Fs {
         open.node.link(cause.scope.changes(open), &*target.parent, &target.name, how.replace)?;
         let mut path = target.parent.path();
         path.push(target.name);
-        self.report(cause.scope, &path, None, ChangeKind::Added, notify_filter::FILE_NAME, open.parent_key);
+        let linked = Changed { path: &path, stream: None, directory: Some(target.parent.id()) };
+        self.report(cause.scope, linked, ChangeKind::Added, notify_filter::FILE_NAME, open.parent_key);
         Ok(Step::Done(()))
     }
 }

@@ -14,7 +14,7 @@ use arden_lock::{Mutex, ranks};
 use crate::{
     error::StoreError,
     fs::{Change, HeldBytes, OpenId, WaitId},
-    store::{ChangeKind, Result, WatchGuard},
+    store::{ChangeKind, OUTSIDE, Result, WatchGuard},
 };
 
 /// A directory that an open watches, from its first query to its close.
@@ -215,6 +215,9 @@ impl Watches {
         if self.is_empty() {
             return;
         }
+        // Who watches the root is told nothing of what is not below it any more.
+        let inside = changes.iter().filter(|(_, path, _)| path.first().is_none_or(|first| first != OUTSIDE));
+        let changes: &[(ChangeKind, &[String], Option<&str>)] = &inside.copied().collect::<Vec<_>>();
         let map = self.by_path.lock();
         for (i, (_, path, _)) in changes.iter().enumerate() {
             for depth in 0..path.len() {

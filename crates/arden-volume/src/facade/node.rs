@@ -12,8 +12,8 @@ use arden_store::error::{NotDone, StoreError};
 use arden_store::name::is_short;
 use arden_store::open_stream::StreamRef;
 use arden_store::store::{
-    BasicUpdate, ClusterRun, DirCursor, Ea, FileId, Integrity, NewFile, Node, NodeRef, Result, Stat, StreamDelta,
-    StreamEntry, StreamSnapshotInfo, Wait,
+    BasicUpdate, ClusterRun, DirCursor, Ea, FileId, Integrity, NewFile, Node, NodeRef, OUTSIDE, Result, Stat,
+    StreamDelta, StreamEntry, StreamSnapshotInfo, Wait,
 };
 use arden_wire::{
     access::ATTR_SETTABLE,
@@ -48,10 +48,6 @@ const REPARSE_BYTES_MAX: usize = 16_384 - 8;
 const COPY_BYTES: usize = 1 << 20;
 /// Less is copied rather than shared: an extent more costs more than the bytes.
 const SHARE_BYTES_MIN: u64 = 64 << 10;
-
-/// The directory of what is not below the root any more: another root's user moved it. No file has this name, so that the
-/// path leads nowhere.
-const OUTSIDE: &str = "?";
 
 pub struct VolNode {
     pub shared: Arc<Shared>,
@@ -198,7 +194,21 @@ impl Node for VolNode {
         }
         let p = self.link.place.lock().clone();
         let found = self.shared.view().and_then(|view| Ok(names::path(&view, self.shared.root, p.parent, &p.name)?));
-        found.ok().flatten().unwrap_or_else(|| vec![OUTSIDE.into(), p.name])
+        found.ok().flatten().unwrap_or_else(|| vec![OUTSIDE.into(), self.file.ino.to_string(), p.name])
+    }
+
+    fn directory(&self) -> Option<FileId> {
+        let parent = match self.file.ino {
+            ROOT_INO => return None,
+            ino if ino == self.shared.root => load_inode(&self.shared.view().ok()?, ino).ok()?.parent,
+            _ => self.link.place.lock().parent,
+        };
+        Some(FileId { volume: self.shared.volume_id, file: parent })
+    }
+
+    fn is_above(&self, other: &dyn Node) -> Result<bool> {
+        let Some(directory) = other.directory().filter(|d| d.volume == self.shared.volume_id) else { return Ok(false) };
+        Ok(names::is_below(&self.shared.view()?, directory.file, self.file.ino)?)
     }
 
     fn place(&self) -> (u64, String) {
