@@ -340,8 +340,8 @@ pub trait ChangeSink: Send + Sync {
     fn overflow(&self);
 }
 
-/// Where the paths begin of what is not below the root any more, because it was moved through another root. No file has
-/// this name.
+/// The first component of the path of a file that is not below the root any more, because it was moved through another
+/// root. No file has this name.
 pub const OUTSIDE: &str = "?";
 
 /// One file, directory or stream. A `Node` stays with the file when it is renamed or unlinked.
@@ -357,11 +357,8 @@ pub trait Node: Send + Sync {
     fn path(&self) -> Vec<String>;
     /// The directory that its name is in, be that below the root or not; None for the root of the whole store.
     fn directory(&self) -> Option<FileId>;
-    /// Whether this directory is one of those above `other`, be both below the root or not.
-    fn is_above(&self, other: &dyn Node) -> Result<bool> {
-        let (here, there) = (self.path(), other.path());
-        Ok(there.len() > here.len() && there.starts_with(&here))
-    }
+    /// Whether `other`, a file of the same store, is somewhere below this directory, be both below the root or not.
+    fn is_above(&self, other: &dyn Node) -> Result<bool>;
     /// The file number of the directory that its name is in, and the name in one case: the same for every node of that name,
     /// of this root or of another one of the store. No meaning for a root.
     fn place(&self) -> (u64, String);

@@ -383,6 +383,19 @@ pub fn path_of(link: &Arc<Link>) -> Vec<String> {
     path
 }
 
+/// Whether the link's name is in `directory` or somewhere below it.
+pub fn is_below(link: &Arc<Link>, directory: &Inode) -> bool {
+    let mut link = link.clone();
+    loop {
+        let Some(parent) = link.place.lock().parent.clone() else { return false };
+        if parent.key == directory.key {
+            return true;
+        }
+        let Some(part) = &parent.dir else { return false };
+        link = part.link.clone();
+    }
+}
+
 const SHARDS: usize = 16;
 
 type Shard = Mutex<HashMap<InodeKey, Weak<Inode>, InodeBuild>, ranks::Inodes>;

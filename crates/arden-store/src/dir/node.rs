@@ -7,7 +7,7 @@ use arden_wire::dtyp::SecurityDescriptor;
 
 use super::{
     Shared, data, ea,
-    inode::{Inode, Link, path_of},
+    inode::{Inode, Link, is_below, path_of},
     list::Cursor,
     mark,
     meta::OBJECT_ID,
@@ -102,6 +102,10 @@ impl Node for DirNode {
     fn directory(&self) -> Option<FileId> {
         let place = self.link.place.lock();
         place.parent.as_ref().map(|p| FileId { volume: p.key.dev, file: p.key.ino })
+    }
+
+    fn is_above(&self, other: &dyn Node) -> Result<bool> {
+        Ok(is_below(&own(other)?.link, &self.inode))
     }
 
     fn place(&self) -> (u64, String) {

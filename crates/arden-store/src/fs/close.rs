@@ -16,7 +16,7 @@ use crate::{
 pub(super) struct Changed<'a> {
     pub path: &'a [String],
     pub stream: Option<&'a str>,
-    /// Where the name is.
+    /// The directory that the name is in.
     pub directory: Option<FileId>,
 }
 

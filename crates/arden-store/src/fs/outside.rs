@@ -1,6 +1,6 @@
 //! Changes made outside Arden, as the store hears of them. The store leaves out its own.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak, atomic::Ordering};
 
 use super::{Fs, close::Changed, notify_filter as f};
 use crate::commit::CommitScope;
@@ -33,7 +33,8 @@ impl ChangeSink for Sink {
             ChangeKind::ModifiedStream => f::STREAM_SIZE | f::STREAM_WRITE,
         };
         // Nobody answers for it.
-        let directory = fs.parent_of(path).map(|parent| parent.id());
+        let is_leased = fs.table.directory_leases.load(Ordering::Acquire) > 0;
+        let directory = if is_leased { fs.parent_of(path).map(|parent| parent.id()) } else { None };
         fs.report(&CommitScope::begin(), Changed { path, stream: None, directory }, kind, filter, None);
     }
     fn overflow(&self) {

@@ -213,7 +213,7 @@ impl Fs {
             };
             let mut below = false;
             for node in &nodes {
-                below |= open.node.is_above(&**node)?;
+                below = below || open.node.is_above(&**node)?;
             }
             if below {
                 let inner = file.lock();

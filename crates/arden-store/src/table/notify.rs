@@ -215,11 +215,8 @@ impl Watches {
         if self.is_empty() {
             return;
         }
-        // Who watches the root is told nothing of what is not below it any more.
-        let inside = changes.iter().filter(|(_, path, _)| path.first().is_none_or(|first| first != OUTSIDE));
-        let changes: &[(ChangeKind, &[String], Option<&str>)] = &inside.copied().collect::<Vec<_>>();
         let map = self.by_path.lock();
-        for (i, (_, path, _)) in changes.iter().enumerate() {
+        for (i, (_, path, _)) in changes.iter().enumerate().filter(|(_, (_, path, _))| !is_outside(path)) {
             for depth in 0..path.len() {
                 // A directory above both paths of a rename hears of both at once.
                 if changes[..i].iter().any(|(_, p, _)| p.len() > depth && p[..depth] == path[..depth]) {
@@ -287,9 +284,16 @@ fn names_below(
     let depth = directory.len();
     changes
         .iter()
-        .filter(|(_, p, _)| p.len() > depth && (recursive || p.len() == depth + 1) && p[..depth] == *directory)
+        .filter(|(_, p, _)| {
+            !is_outside(p) && p.len() > depth && (recursive || p.len() == depth + 1) && p[..depth] == *directory
+        })
         .map(|(kind, p, stream)| (*kind, name_below(&p[depth..], *stream)))
         .collect()
+}
+
+/// Who watches the root is told nothing of what is not below it any more.
+fn is_outside(path: &[String]) -> bool {
+    path.first().is_some_and(|first| first == OUTSIDE)
 }
 
 fn name_below(path: &[String], stream: Option<&str>) -> String {
