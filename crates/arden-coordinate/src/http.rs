@@ -226,7 +226,8 @@ impl Endpoints {
         let tls = timeout(HANDSHAKE_WAIT, connecting).await.map_err(|_| late(HANDSHAKE_WAIT))?;
         let why = |e: io::Error| match (files.distrust(&e), e.kind()) {
             (Some(why), _) => why,
-            (None, io::ErrorKind::UnexpectedEof) => {
+            // A server that closes with the hello unread resets the connection.
+            (None, io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
                 "it ended the handshake; if it has no TLS, write http://".to_string()
             }
             (None, _) => e.to_string(),

@@ -447,6 +447,12 @@ fn an_etcd_whose_certificate_has_expired_and_one_without_tls_are_refused() {
     let tls = Some(EtcdFiles { ca: plain.dir.join("ca.pem"), client: None });
     let said = plain.says(&plain.url.replace("http", "https"), tls.clone());
     assert!(said.contains("if it has no TLS, write http://"), "{said}");
+    // The same from a server that closes without reading the hello, which resets the connection.
+    let resets = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}", resets.local_addr().unwrap());
+    thread::spawn(move || resets.incoming().flatten().for_each(|tcp| drop(tcp.peek(&mut [0]))));
+    let said = plain.says(&url, tls.clone());
+    assert!(said.contains("if it has no TLS, write http://"), "{said}");
     issue(&plain.dir, &by, "old", "127.0.0.1", true);
     // etcd itself does not start with such a certificate where it has to log on to itself: openssl shows it instead.
     let port = port();
