@@ -130,7 +130,8 @@ impl Connection {
         if self.has_session() { io + 64 * 1024 } else { 64 * 1024 + HEADER_BYTES }
     }
 
-    /// Frames that others left, and parked requests that go on, until `out` has `enough` bytes. False: more is left.
+    /// Frames that others left, and parked requests that go on, until these have answered `enough` bytes. False: more is left.
+    /// `frames` are to be sent behind `out`: what was left before a request went on goes before its answer.
     pub fn drain_mailbox(
         &mut self,
         out: &mut Vec<u8>,
@@ -152,12 +153,21 @@ impl Connection {
             let finished = finished.into_iter().map(|mut answers| answers.frame());
             frames.extend(finished.filter(|f| !f.is_empty()).map(Unsent::from));
             let mut resumed = resumed.into_iter();
+            let (mut behind, mut is_left) = (Vec::new(), false);
+            let answers = if frames.is_empty() { &mut *out } else { &mut behind };
             while let Some(chain) = resumed.next() {
-                jobs.extend(chain.run(out, false));
-                if out.len() >= enough && resumed.len() > 0 {
+                jobs.extend(chain.run(answers, false));
+                if answers.len() >= enough && resumed.len() > 0 {
                     self.peer.mailbox.lock().resumed.splice(..0, resumed);
-                    return false;
+                    is_left = true;
+                    break;
                 }
+            }
+            if !behind.is_empty() {
+                frames.push(behind.into());
+            }
+            if is_left {
+                return false;
             }
         }
     }
@@ -264,7 +274,7 @@ impl Connection {
                 return Handled(Verdict::Close("a response where a request belongs"));
             }
             if header.command == Command::Cancel as u16 {
-                self.cancel(&header, bytes, encrypted, out);
+                self.cancel(&header, bytes, encrypted);
                 return Accepted::Chain(elements);
             }
             let charge =
@@ -333,7 +343,7 @@ impl Connection {
 
     /// [MS-SMB2] 3.3.5.16. No response of its own; the request that is cancelled answers STATUS_CANCELLED. It has to be as
     /// well protected as that one was, by the same session.
-    fn cancel(&mut self, header: &Header, message: &mut [u8], encrypted: Option<&Arc<Session>>, out: &mut Vec<u8>) {
+    fn cancel(&mut self, header: &Header, message: &mut [u8], encrypted: Option<&Arc<Session>>) {
         let asynchronous = header.is(flags::ASYNC_COMMAND);
         let id = if asynchronous { header.async_or_tree } else { header.message_id };
         let found = self.peer.pending.lock().find(asynchronous, id, header.session_id);
@@ -368,9 +378,15 @@ impl Connection {
             self.peer.pending.lock().cancel_early(cancel);
         }
         if let Some(chain) = parked {
+            let mut answer = Vec::new();
+            let rest = chain.abort(NtStatus::CANCELLED, &mut answer);
+            let mut mailbox = self.peer.mailbox.lock();
+            // Behind its interim response, which may be there.
+            if !answer.is_empty() {
+                mailbox.frames.push(answer.into());
+            }
             // What follows a cancelled request in its compound may still block.
-            let rest = chain.abort(NtStatus::CANCELLED, out);
-            self.peer.mailbox.lock().jobs.extend(rest);
+            mailbox.jobs.extend(rest);
         }
     }
 

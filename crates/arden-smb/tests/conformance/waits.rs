@@ -1,6 +1,18 @@
 //! Requests that wait, of each kind: how they end when they are woken, cancelled, or have lost their session, their tree
 //! connect or what their share allowed meanwhile. What a request did before it waited is not done again.
 
+use std::{net::SocketAddr, sync::Arc};
+
+use arden_smb::{
+    conn::Connection,
+    sessions::{
+        Peer,
+        work::{BlockingWork, Parked},
+    },
+    time::Time,
+};
+use arden_wire::smb2::flags;
+
 use crate::{client::*, quotas};
 
 /// What a request waits for, and who ends that.
@@ -286,4 +298,69 @@ fn a_create_that_waits_fails_over_once() {
     two.opened(second);
     let closed_later = usize::from(one.try_read(meanwhile, 0, 7).is_err());
     assert_eq!((closed_by_fail_over, closed_later), (1, 0));
+}
+
+/// A request that waits, and goes on at its connection with this answer.
+struct GoesOn(Arc<Peer>);
+
+impl Parked for GoesOn {
+    fn peer(&self) -> &Arc<Peer> {
+        &self.0
+    }
+    fn survives(&self, _peer_id: u64) -> bool {
+        false
+    }
+    fn run(self: Box<Self>, out: &mut Vec<u8>, _may_block: bool) -> Option<Box<dyn BlockingWork>> {
+        out.extend_from_slice(b" final");
+        self.0.send(b" later".to_vec());
+        None
+    }
+    fn run_beside(self: Box<Self>, out: &mut Vec<u8>) -> Option<Box<dyn BlockingWork>> {
+        self.run(out, false)
+    }
+    fn abort(self: Box<Self>, _status: NtStatus, out: &mut Vec<u8>) -> Option<Box<dyn BlockingWork>> {
+        self.run(out, false)
+    }
+    fn detach(self: Box<Self>) -> Box<dyn BlockingWork> {
+        unreachable!("the connection is there")
+    }
+}
+
+/// [MS-SMB2] 3.3.4.2: a client takes a response for a forgery that comes after the last one of its request. So the interim response
+/// that another thread has left goes before the answer of the request, which a CANCEL may have let go on at once.
+#[test]
+fn an_interim_response_goes_before_the_answer() {
+    let lab = Lab::new();
+    let address = SocketAddr::from(([127, 0, 0, 1], 445));
+    let mut connection = Connection::new(&lab.server, address, address, Box::new(|| {}));
+    let peer = connection.peer().clone();
+    peer.send(b" interim".to_vec());
+    peer.resume(Box::new(GoesOn(peer.clone())));
+    assert_eq!(String::from_utf8(drained(&mut connection, b"before".to_vec())).unwrap(), "before interim final later");
+}
+
+/// The same where the CANCEL finds the request waiting, and is what answers it.
+#[test]
+fn an_interim_response_goes_before_the_answer_of_a_cancel() {
+    let lab = Lab::new();
+    let mut c = lab.client();
+    let dir = c.open(want("dir").directory()).id;
+    let id = c.send(&notify(dir, 0, 1, 1000));
+    let mut cancel = Req::empty(Command::Cancel).id(0);
+    (cancel.async_id, cancel.flags) = (Some(c.interim(id)), flags::ASYNC_COMMAND);
+    let (_, mut cancel) = c.encode(&cancel, false);
+    let connection = c.connection.as_mut().unwrap();
+    connection.peer().send(b"interim".to_vec());
+    let mut sent = Vec::new();
+    connection.handle_message(&mut cancel, Time::read(), &mut sent);
+    let sent = drained(connection, sent);
+    assert!(sent.starts_with(b"interim") && sent.len() > 4 + 64, "{sent:?}");
+}
+
+/// `sent`, and what the connection sends then.
+fn drained(connection: &mut Connection, mut sent: Vec<u8>) -> Vec<u8> {
+    let (mut frames, mut jobs) = (Vec::new(), Vec::new());
+    assert!(connection.drain_mailbox(&mut sent, usize::MAX, &mut frames, &mut jobs));
+    frames.iter().for_each(|unsent| sent.extend_from_slice(&unsent.frame));
+    sent
 }

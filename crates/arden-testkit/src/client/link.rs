@@ -301,8 +301,8 @@ impl Client {
                 }
                 continue;
             }
-            frames.iter().for_each(|f| self.take_frames(&f.frame));
             self.take_frames(&out);
+            frames.iter().for_each(|f| self.take_frames(&f.frame));
             jobs.into_iter().for_each(|j| j.run());
             self.run_deferred();
         }
