@@ -515,29 +515,34 @@ fn a_space_without_its_disks_waits_for_them_and_keeps_nobody_from_the_others() {
 
 #[test]
 fn a_writer_finds_room_in_memory_though_another_space_waits_for_its_disks() {
-    let d = disks(8, 7500);
-    let without = life(&d, None, async move |rt, all| {
-        let devices: Vec<Rc<dyn BlockDevice>> = all.iter().map(|d| d.attach(&rt)).collect();
-        let options = CreateOptions { slab_bytes: Some(128 << 10), config: config() };
-        let pool = Pool::create(&rt, "p", devices, Vec::new(), options).await.unwrap();
-        let a = pool.create_space("a", Layout::Mirror2, Some(1), 4096, 256 << 12, Provision::Thin).await.unwrap();
-        let made = pool.create_space("b", Layout::DualParity, Some(5), 4096, 256 << 12, Provision::Thin);
-        made.await.unwrap();
-        fill(&a, 1).await;
-        pool.space_map(a.id()).unwrap()[0].1.iter().map(|c| usize::from(c.disk)).collect::<Vec<_>>()
-    })
-    .unwrap();
-    life(&d, None, async move |rt, all| {
-        let pool = open(&rt, &all, &without).await.unwrap();
-        assert!(pool.status().events.iter().any(|e| e.starts_with("space a has more disks away")));
-        let b = pool.space_named("b").unwrap();
-        // Four times what memory may gather.
-        for i in 0..256 {
-            b.write(i * 3 % 256 * BLOCK_BYTES, block(5), false).await.unwrap();
-        }
-        b.flush().await.unwrap();
-    })
-    .unwrap();
+    // How full the log is when its writers need room, and where in it those blocks lie, depends on how many wait.
+    for waiting in 1..24 {
+        let d = disks(8, 7500 + waiting);
+        let without = life(&d, None, async move |rt, all| {
+            let devices: Vec<Rc<dyn BlockDevice>> = all.iter().map(|d| d.attach(&rt)).collect();
+            let options = CreateOptions { slab_bytes: Some(128 << 10), config: config() };
+            let pool = Pool::create(&rt, "p", devices, Vec::new(), options).await.unwrap();
+            let a = pool.create_space("a", Layout::Mirror2, Some(1), 4096, 256 << 12, Provision::Thin).await.unwrap();
+            let made = pool.create_space("b", Layout::DualParity, Some(5), 4096, 256 << 12, Provision::Thin);
+            made.await.unwrap();
+            for i in 0..waiting {
+                a.write(i * BLOCK_BYTES, block(1), true).await.unwrap();
+            }
+            pool.space_map(a.id()).unwrap()[0].1.iter().map(|c| usize::from(c.disk)).collect::<Vec<_>>()
+        })
+        .unwrap();
+        life(&d, None, async move |rt, all| {
+            let pool = open(&rt, &all, &without).await.unwrap();
+            assert!(pool.status().events.iter().any(|e| e.starts_with("space a has more disks away")));
+            let b = pool.space_named("b").unwrap();
+            // Four times what memory may gather.
+            for i in 0..256 {
+                b.write(i * 3 % 256 * BLOCK_BYTES, block(5), false).await.unwrap();
+            }
+            b.flush().await.unwrap_or_else(|e| panic!("{waiting} blocks wait: {e}"));
+        })
+        .unwrap();
+    }
 }
 
 #[test]

@@ -301,7 +301,8 @@ impl Pool {
     }
 
     /// What keeps batches before `before` in the log because it waits for the log itself: the newest versions of blocks of
-    /// which an older one is logged, and data of changes in place, the oldest batch first. What waits stays in the queue.
+    /// which an older one is logged, data of changes in place, and blocks that wait for their disks, the oldest batch first.
+    /// What waits stays in the queue.
     fn draft_what_keeps(&self, before: (u64, u64), cap: u64) -> Draft {
         let mut keeps: Vec<((u64, u64), u32, u64)> = Vec::new();
         for s in self.0.spaces.borrow().values() {
@@ -313,6 +314,7 @@ impl Pool {
             let at = |block: u64| Some((overlay.get(block)?.logged_at()?, space, block));
             keeps.extend(patch.covered().filter_map(at));
         }
+        keeps.extend(self.stuck_in_log());
         keeps.retain(|(at, ..)| *at < before);
         keeps.sort_unstable();
         keeps.dedup();

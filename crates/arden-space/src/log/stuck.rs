@@ -151,11 +151,24 @@ impl Pool {
             return;
         }
         let stuck = self.stuck();
-        // More than a third would leave the log as full as it is.
-        let size = self.0.journal.state().size;
-        if !stuck.blocks.is_empty() && stuck.bytes < size / 3 {
+        if !stuck.blocks.is_empty() && self.may_be_kept(stuck.bytes) {
             let blocks = stuck.blocks.into_iter().map(|(space, block)| Item::Block { space, block });
             self.0.journal.keep(stuck.patches.into_iter().chain(blocks));
         }
+    }
+
+    /// So much may be written to the log again: more than a third would leave it as full as it is.
+    fn may_be_kept(&self, bytes: u64) -> bool {
+        bytes < self.0.journal.state().size / 3
+    }
+
+    /// Blocks that wait for their disks and may be kept: the batch that holds each, its space and number.
+    pub(crate) fn stuck_in_log(&self) -> Vec<((u64, u64), u32, u64)> {
+        let blocks = self.stuck_blocks();
+        if !self.may_be_kept(blocks.len() as u64 * BLOCK_BYTES) {
+            return Vec::new();
+        }
+        let at = |space, block| self.space_rt(space)?.overlay.borrow().get(block)?.logged_at();
+        blocks.into_iter().filter_map(|(space, block)| Some((at(space, block)?, space, block))).collect()
     }
 }
