@@ -96,3 +96,92 @@ fn small_writes_to_parity_find_room_in_the_log_for_their_changes_in_place() {
     })
     .expect("it came to its end");
 }
+
+/// Small durable writes to a mirror on two of three disks, each to a region of its own: in the log, and on their way to
+/// their place. From now on the two disks of the mirror fail their next flush.
+async fn failing_mirror(rt: &Rt, disks: &[SimDisk]) -> (Space, Vec<u16>) {
+    let options = CreateOptions { slab_bytes: Some(8 << 20), ..CreateOptions::default() };
+    let devices = disks.iter().map(|d| d.attach(rt)).collect();
+    let pool = Pool::create(rt, "tank", devices, Vec::new(), options).await.expect("a pool");
+    let made = pool.create_space("v", Layout::Mirror2, None, 256 << 10, 8 << 20, Provision::Fixed).await;
+    let space = made.expect("a space");
+    pool.flush().await.expect("flushed");
+    for i in 0..SPREAD {
+        space.write(i * REGION, full(4096, 7), true).await.expect("durable");
+    }
+    let places = pool.space_map(space.id()).expect("its places");
+    let mut held: Vec<u16> = places.iter().flat_map(|(_, columns)| columns.iter().map(|c| c.disk)).collect();
+    held.sort_unstable();
+    held.dedup();
+    assert_eq!(held.len(), 2);
+    held.iter().for_each(|&d| disks[usize::from(d)].fail_next_flush());
+    (space, held)
+}
+
+const SPREAD: u64 = 24;
+const REGION: u64 = 256 << 10;
+
+async fn all_is_there(space: &Space) {
+    for i in 0..SPREAD {
+        let found = space.read(i * REGION, 4096).await.expect("read");
+        assert!(found.iter().all(|b| *b == 7), "block {i}");
+    }
+}
+
+fn opened_after_a_crash(disks: &[SimDisk]) {
+    disks.iter().for_each(SimDisk::crash);
+    disks.iter().for_each(SimDisk::end_of_life);
+    let rt = Rt::virtual_clock(9);
+    let devices = disks.iter().map(|d| d.attach(&rt)).collect();
+    let rt2 = rt.clone();
+    rt.block_on(async move {
+        let pool = Pool::open(&rt2, devices, None, OpenOptions::default()).await.expect("opened");
+        all_is_there(&pool.space_named("v").expect("there")).await;
+    })
+    .expect("it came to its end");
+}
+
+/// What the log holds of a mirror stays in it until it is flushed where it belongs: both disks fail the flush that was to
+/// do that, and a third takes the map.
+#[test]
+fn the_log_keeps_what_the_last_copies_did_not_flush() {
+    let rt = Rt::virtual_clock(6);
+    let disks: Vec<SimDisk> = (0..3).map(|i| SimDisk::new(&format!("d{i}"), 1 << 30, i)).collect();
+    let (rt2, disks2) = (rt.clone(), disks.clone());
+    rt.block_on(async move {
+        let (space, _) = failing_mirror(&rt2, &disks2).await;
+        // Long enough for everything to be put in its place.
+        rt2.sleep_ns(5_000_000_000).await;
+        space.pool().rename("pond").await.expect("the third disk takes the map");
+    })
+    .expect("it came to its end");
+    rt.shutdown();
+    opened_after_a_crash(&disks);
+}
+
+/// The same disks return to the open pool without what they did not flush: it is put in its place once more.
+#[test]
+fn disks_that_return_are_given_again_what_they_did_not_flush() {
+    let rt = Rt::virtual_clock(7);
+    let disks: Vec<SimDisk> = (0..3).map(|i| SimDisk::new(&format!("d{i}"), 1 << 30, i)).collect();
+    let (rt2, disks2) = (rt.clone(), disks.clone());
+    rt.block_on(async move {
+        let (space, held) = failing_mirror(&rt2, &disks2).await;
+        let pool = space.pool();
+        rt2.sleep_ns(5_000_000_000).await;
+        pool.rename("pond").await.expect("the third disk takes the map");
+        for &d in held.iter().rev() {
+            let disk = &disks2[usize::from(d)];
+            disk.lose_cache();
+            pool.release_device(d);
+            pool.return_disk(disk.attach(&rt2)).await.expect("it is back");
+        }
+        all_is_there(&space).await;
+        rt2.sleep_ns(20_000_000_000).await;
+        all_is_there(&space).await;
+        pool.rename("lake").await.expect("a map that lets go of the log");
+    })
+    .expect("it came to its end");
+    rt.shutdown();
+    opened_after_a_crash(&disks);
+}

@@ -1,6 +1,7 @@
 //! Simple and mirrored layouts: writes in place to every copy, with the region marked in the
 //! log before the copies may differ; reads from the copy that answers soonest.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use arden_block::sync::join_all;
@@ -59,6 +60,9 @@ struct Place {
     disk: Rc<DiskRt>,
     slab: u32,
 }
+
+/// Numbers of blocks, and of each the version that lies in its place.
+pub(crate) type Versions = Rc<RefCell<Vec<(u64, u64)>>>;
 
 /// Counts a write in its regions for as long as it lives, so that cleaning leaves them alone.
 struct Touch {
@@ -482,8 +486,9 @@ impl Space {
         self.gathered(offset, verify).ok_or(SpaceError::Unreadable)
     }
 
-    /// Puts logged blocks in their place: every run of neighbours is one write.
-    pub(crate) async fn apply_mirror(&self, bytes_max: u64) -> SpaceResult<u64> {
+    /// Puts logged blocks in their place: every run of neighbours is one write. They stay in memory until they are
+    /// flushed: `placed` gets their numbers and versions.
+    pub(crate) async fn apply_mirror(&self, bytes_max: u64, placed: &Versions) -> SpaceResult<()> {
         let mut runs: Vec<(u64, u64)> = Vec::new();
         let (mut n, mut error) = (0, None);
         {
@@ -512,17 +517,17 @@ impl Space {
         }
         let mut all: Vec<LocalFuture<SpaceResult<()>>> = Vec::new();
         for (a, b) in runs {
-            let me = self.clone();
-            all.push(Box::pin(async move { me.apply_run(a, b).await }));
+            let (me, placed) = (self.clone(), placed.clone());
+            all.push(Box::pin(async move { me.apply_run(a, b, &placed).await }));
             if all.len() >= 64 {
                 error = join_all(std::mem::take(&mut all)).await.into_iter().find_map(Result::err).or(error);
             }
         }
         error = join_all(all).await.into_iter().find_map(Result::err).or(error);
-        error.map_or(Ok(n * BLOCK_BYTES), Err)
+        error.map_or(Ok(()), Err)
     }
 
-    async fn apply_run(&self, first: u64, end: u64) -> SpaceResult<()> {
+    async fn apply_run(&self, first: u64, end: u64, placed: &Versions) -> SpaceResult<()> {
         let shape = self.rt.shape;
         let (start, len) = (first * BLOCK_BYTES, (end - first) * BLOCK_BYTES);
         let _guard = self.rt.locks.lock(start, start + len).await;
@@ -545,10 +550,7 @@ impl Space {
             for p in parts(&shape, now[i].0 * BLOCK_BYTES, data.len() as u64) {
                 self.apply_part(p, &data.slice(p.from, p.len as usize)).await?;
             }
-            let mut o = self.rt.overlay.borrow_mut();
-            for (b, e) in &now[i..j] {
-                o.remove_upto(*b, b + 1, e.version);
-            }
+            placed.borrow_mut().extend(now[i..j].iter().map(|(b, e)| (*b, e.version)));
             i = j;
         }
         Ok(())
