@@ -161,6 +161,10 @@ fn every_fault_happens_in_runs_of_clusters() {
         ("nodes cut off from etcd", c.cut_from_etcd),
         ("nodes cut off from their peers", c.cut_from_peers),
         ("nodes cut off from the disks", c.cut_from_disks),
+        ("nodes cut off from one disk", c.paths_cut),
+        ("disks that no node reaches for a while", c.disks_away),
+        ("disks that stay away", c.disks_dead),
+        ("disks lost in failovers", c.disks_lost_in_failovers),
         ("etcd without a leader", c.without_leader),
         ("etcd without its quorum for longer than a lease", c.without_quorum),
         ("renewals by a leader that is none", c.deposed_leaders),
@@ -192,6 +196,9 @@ fn every_fault_happens_in_runs_of_clusters() {
     // What has to come of them.
     all_happen([
         ("holders fenced", c.fences),
+        ("disks that an owner takes back", c.disks_returned),
+        ("imports without a disk", c.imports_without_a_disk),
+        ("fences on a disk that was not reached with the others", c.fenced_on_another_disk),
         ("leases that etcd ends", c.leases_ended),
         ("changes of the writer", c.successions),
         ("requests forwarded", c.forwarded),

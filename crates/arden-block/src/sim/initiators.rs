@@ -96,6 +96,11 @@ impl SimDisk {
         self.state.borrow_mut().initiators.cut.clear();
     }
 
+    /// The paths of these keys are there.
+    pub fn join_path(&self, is_back: impl Fn(u64) -> bool) {
+        self.state.borrow_mut().initiators.cut.retain(|k| !is_back(*k));
+    }
+
     /// Tells `watcher` of each change from now on.
     pub fn watch_changes(&self, watcher: Watcher) {
         self.state.borrow_mut().initiators.watcher = Some(watcher);

@@ -11,6 +11,7 @@ use arden_cluster::{Config, Epoch, Event, LeaseId, Node, NodeId, PoolId};
 use arden_space::{OpenOptions, Ownership, Pool, PoolConfig, Right, Space, SpaceError};
 
 use super::client::{Told, What, Work};
+use super::disks::{DISKS_MAX, Entered, Guard};
 use super::opens::{CLIENTS, Change, Table};
 
 pub(super) const POOL: PoolId = PoolId(1);
@@ -36,6 +37,8 @@ pub(super) enum Done {
     Opened(Pool, Space, Found),
     NotOpened(SpaceError),
     Closed(bool),
+    /// A disk was taken back, or not.
+    Back(Result<(), SpaceError>),
     /// Whether nothing but the owner's memory says so, which may be old where a clock stood still.
     Worked(Work, Result<(Told, bool), SpaceError>),
 }
@@ -84,13 +87,25 @@ pub(super) struct Open {
     pub(super) clients: [(u64, bool); CLIENTS],
     /// Requests that are not answered.
     under_way: Rc<Cell<u32>>,
+    guard: Option<Guard>,
+}
+
+/// A disk as a pool has it.
+fn attached(disk: &SimDisk, rt: &Rt, from: Initiator, guard: Option<&Guard>) -> Rc<dyn BlockDevice> {
+    let dev = disk.attach_as(rt, from);
+    match guard {
+        Some(guard) => guard.wrap(disk, dev),
+        None => dev,
+    }
 }
 
 impl Open {
-    pub(super) fn import(disks: &[SimDisk], from: Initiator, ownership: Ownership, seed: u64) -> Open {
+    /// `guarded`: a disk that refuses a command ends all commands to all.
+    pub(super) fn import(disks: &[SimDisk], from: Initiator, ownership: Ownership, guarded: bool, seed: u64) -> Open {
         let rt = Rt::virtual_clock(seed);
         let done: Rc<RefCell<Vec<Done>>> = Rc::default();
-        let devices: Vec<Rc<dyn BlockDevice>> = disks.iter().map(|d| d.attach_as(&rt, from)).collect();
+        let guard = guarded.then(|| Guard::new(from));
+        let devices: Vec<_> = disks.iter().map(|d| attached(d, &rt, from, guard.as_ref())).collect();
         let (put, rt2) = (done.clone(), rt.clone());
         rt.spawn(async move {
             let opened = async {
@@ -112,7 +127,12 @@ impl Open {
         });
         let epoch = Epoch(ownership.epoch);
         let (clients, under_way, memory) = ([(0, false); CLIENTS], Rc::default(), Rc::default());
-        Open { rt, epoch, id: from.id, pool: None, found: None, memory, done, serves: false, clients, under_way }
+        Open { rt, epoch, id: from.id, pool: None, found: None, memory, done, serves: false, clients, under_way, guard }
+    }
+
+    /// A disk that is back.
+    pub(super) fn attach(&self, disk: &SimDisk, from: Initiator) -> Rc<dyn BlockDevice> {
+        attached(disk, &self.rt, from, self.guard.as_ref())
     }
 
     /// The pool is open.
@@ -239,7 +259,11 @@ pub(super) struct Machine {
     pub(super) no_etcd_ns: u64,
     /// Until when clients do not reach it, but for the one that only reads.
     pub(super) no_clients_ns: u64,
-    pub(super) no_disks_ns: u64,
+    /// Until when it does not reach each disk.
+    pub(super) no_disk_ns: [u64; DISKS_MAX],
+    pub(super) entered: Entered,
+    /// When it looks for disks that are back.
+    pub(super) looks_ns: u64,
     pub(super) lag_ns: (u64, u64),
     pub(super) drains_ns: Option<u64>,
     pub(super) ticks_ns: u64,
@@ -283,7 +307,9 @@ impl Machine {
             doubtful: None,
             no_etcd_ns: 0,
             no_clients_ns: 0,
-            no_disks_ns: 0,
+            no_disk_ns: [0; DISKS_MAX],
+            entered: Entered::default(),
+            looks_ns: 0,
             lag_ns: (0, 0),
             drains_ns: None,
             ticks_ns: 0,

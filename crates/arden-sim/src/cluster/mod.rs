@@ -4,6 +4,7 @@
 
 mod client;
 mod counts;
+mod disks;
 mod etcd;
 mod judge;
 mod machine;

@@ -10,9 +10,9 @@ use super::trouble::STOP_MAX_NS;
 use super::world::{Happening, Request, TTL_NS, World};
 
 /// One command of a fence or a registration takes so long at most.
-const COMMAND_MAX_NS: u64 = 2_000_000;
+pub(super) const COMMAND_MAX_NS: u64 = 2_000_000;
 /// The bits of a key that are the epoch.
-const EPOCH_BITS: u64 = (1 << 48) - 1;
+pub(super) const EPOCH_BITS: u64 = (1 << 48) - 1;
 
 impl World {
     /// Tells a node something; one that is stopped hears it when it goes on.
@@ -53,11 +53,20 @@ impl World {
             Action::Read { number, floor, .. } => ask(Request::Read { number, floor }),
             Action::Transact { number, transaction, .. } => ask(Request::Transact { number, transaction }),
             Action::Fence { epoch, holder, .. } => {
+                self.machines[i].entered.begin(epoch);
                 self.strike_at_fence(i, run);
+                self.lose_a_disk_in_failover(i);
                 self.fence_next(i, run, epoch, holder, 0);
             }
-            Action::Register { epoch, .. } => self.register_next(i, run, epoch, 0, Vec::new()),
-            Action::Import { epoch, written, .. } => self.import(i, epoch, written),
+            Action::Register { epoch, .. } => {
+                self.machines[i].entered.begin(epoch);
+                self.lose_a_disk_in_failover(i);
+                self.register_next(i, run, epoch, 0, Vec::new());
+            }
+            Action::Import { epoch, written, .. } => {
+                self.lose_a_disk_in_failover(i);
+                self.import(i, epoch, written);
+            }
             Action::Serve { .. } => {
                 let m = &mut self.machines[i];
                 let Some(open) = &mut m.open else { return };
@@ -99,13 +108,17 @@ impl World {
             return self.at(self.t_ns + COMMAND_MAX_NS, Happening::FenceDisk { node, run, epoch, holder, disk });
         }
         let fails = self.trouble.is_on(self.t_ns) && self.rng.one_in(12);
-        if fails || self.t_ns < self.machines[node].no_disks_ns {
+        if fails {
             self.counts.fences_failed += 1;
             return self.tell(node, Event::FenceFailed { pool: POOL, epoch, holder });
         }
-        self.disks[disk].fence(key(usize::from(holder.node.0), holder.epoch));
+        self.fence_on(node, epoch, holder, disk);
         if disk + 1 < self.disks.len() {
             return self.fence_next(node, run, epoch, holder, disk + 1);
+        }
+        if !self.note_fenced(node, epoch, holder) {
+            self.counts.fences_failed += 1;
+            return self.tell(node, Event::FenceFailed { pool: POOL, epoch, holder });
         }
         self.counts.fences += 1;
         self.land_held_registration(holder);
@@ -118,8 +131,10 @@ impl World {
         let Some((run, epoch)) = self.trouble.held[node].take_if(|h| h.1 == holder.epoch) else { return };
         self.counts.held_registrations += 1;
         let last = self.disks.len() - 1;
-        let keys = self.keys(0..last);
-        self.disks[..last].iter().for_each(|d| d.register(key(node, epoch)));
+        let lives = self.machines[node].run == run && self.machines[node].node.is_some();
+        let keys = (0..last)
+            .flat_map(|d| self.register_on(node, epoch, d, lives && !self.registers_later(node, epoch, d)))
+            .collect();
         let at = self.t_ns + self.rng.below(1_000_000);
         self.at(at, Happening::RegisterDisk { node, run, epoch, disk: last, keys });
         let until_ns = self.t_ns + self.rng.below(1_500_000);
@@ -152,29 +167,32 @@ impl World {
         self.at(at, Happening::RegisterDisk { node, run, epoch, disk, keys });
     }
 
-    fn keys(&self, disks: std::ops::Range<usize>) -> Vec<Holder> {
+    pub(super) fn keys(&self, disks: std::ops::Range<usize>) -> Vec<Holder> {
         let holder = |k: u64| Holder { node: NodeId((k >> 48) as u16), epoch: Epoch(k & EPOCH_BITS) };
         self.disks[disks].iter().flat_map(|d| d.registered()).map(holder).collect()
     }
 
     /// The command is on its way, whatever became of its process. The keys are read before it.
     pub(super) fn register_disk(&mut self, node: usize, run: u64, epoch: Epoch, disk: usize, mut keys: Vec<Holder>) {
-        keys.extend(self.keys(disk..disk + 1));
-        let cut = self.t_ns < self.machines[node].no_disks_ns;
-        if !cut {
-            self.disks[disk].register(key(node, epoch));
+        let m = &self.machines[node];
+        let lives = m.run == run && m.node.is_some();
+        if lives && self.registers_later(node, epoch, disk) {
+            let at = self.t_ns + COMMAND_MAX_NS;
+            return self.at(at, Happening::RegisterDisk { node, run, epoch, disk, keys });
+        }
+        keys.extend(self.register_on(node, epoch, disk, lives));
+        if self.reaches(node, disk) {
             let owner = self.etcd.view.owner;
             self.counts.late_registrations += u64::from(owner.is_none_or(|o| o.epoch != epoch));
         }
-        let m = &self.machines[node];
-        if m.run != run || m.node.is_none() {
+        if !lives {
             return;
-        }
-        if cut {
-            return self.tell(node, Event::DisksLost { pool: POOL, epoch });
         }
         if disk + 1 < self.disks.len() {
             return self.register_next(node, run, epoch, disk + 1, keys);
+        }
+        if self.entered(node, epoch).is_empty() {
+            return self.tell(node, Event::DisksLost { pool: POOL, epoch });
         }
         let keys = if self.shows_keys { keys } else { Vec::new() };
         self.tell(node, Event::Registered { pool: POOL, epoch, keys });
@@ -183,16 +201,19 @@ impl World {
     fn import(&mut self, i: usize, epoch: Epoch, written: Epoch) {
         self.counts.imports += 1;
         self.initiators += 1;
-        self.judge.borrow_mut().opens(self.initiators, epoch.0);
+        let here = self.entered(i, epoch);
+        self.judge.borrow_mut().opens(self.initiators, epoch.0, &here);
         let from = Initiator { id: self.initiators, key: key(i, epoch) };
         if self.machines[i].open.is_some() {
             self.failed.get_or_insert(format!("node {i} has the pool open twice"));
         }
-        if self.t_ns < self.machines[i].no_disks_ns {
-            self.disks.iter().for_each(|d| d.cut(from.key));
+        for disk in (0..self.disks.len()).filter(|d| !self.reaches(i, *d)) {
+            self.disks[disk].cut(from.key);
         }
+        self.counts.imports_without_a_disk += u64::from(here.len() < self.disks.len());
+        let disks: Vec<_> = here.into_iter().map(|d| self.disks[d].clone()).collect();
         let ownership = Ownership { epoch: epoch.0, written: written.0, cluster: 1 };
-        self.machines[i].open = Some(Open::import(&self.disks, from, ownership, self.rng.next_u64()));
+        self.machines[i].open = Some(Open::import(&disks, from, ownership, self.shows_keys, self.rng.next_u64()));
         self.say(|| format!("node {i}: initiator {} imports under {epoch:?}", from.id));
         self.forget_import(i);
     }
@@ -254,6 +275,13 @@ impl World {
                     // The key stays, so that the disks are never without a reservation.
                     self.drop_pool(i);
                     Event::Closed { pool: POOL, epoch }
+                }
+                Done::Back(result) => {
+                    self.counts.disks_returned += u64::from(result.is_ok());
+                    if let Err(e) = result {
+                        self.say(|| format!("node {i}: not taken back: {e}"));
+                    }
+                    continue;
                 }
                 Done::Closed(false) => Event::DisksLost { pool: POOL, epoch },
                 Done::Worked(work, result) => {

@@ -59,6 +59,8 @@ pub(super) struct Trouble {
     pub(super) held: [Option<(u64, Epoch)>; NODES],
     /// Until when a process runs with a copy of a node's state.
     copy_ends_ns: Option<u64>,
+    /// A disk that does not come back by itself.
+    pub(super) dead: Option<usize>,
     ended: bool,
 }
 
@@ -85,6 +87,7 @@ impl Trouble {
             aim: None,
             held: [None; NODES],
             copy_ends_ns: None,
+            dead: None,
             ended: false,
         }
     }
@@ -135,7 +138,7 @@ impl World {
 
     fn strike(&mut self) {
         let (i, t) = (self.victim(), self.t_ns);
-        let kind = self.rng.below(24);
+        let kind = self.rng.below(31);
         self.say(|| format!("trouble {kind} for {i}"));
         match kind {
             0 | 1 => {
@@ -156,11 +159,25 @@ impl World {
             }
             9 => {
                 self.counts.cut_from_disks += 1;
-                self.machines[i].no_disks_ns = t + self.rng.range(5_000_000, 2 * TTL_NS);
-                let keys: Vec<u64> = self.disks.iter().flat_map(|d| d.registered()).collect();
-                for k in keys.into_iter().filter(|k| k >> 48 == i as u64) {
-                    self.disks.iter().for_each(|d| d.cut(k));
-                }
+                let until_ns = t + self.rng.range(5_000_000, 2 * TTL_NS);
+                (0..self.disks.len()).for_each(|disk| self.cut_path(i, disk, until_ns));
+            }
+            24..=26 => {
+                self.counts.paths_cut += 1;
+                let disk = self.rng.below(self.disks.len() as u64) as usize;
+                let until_ns = t + self.rng.range(3_000_000, 3 * TTL_NS);
+                self.cut_path(i, disk, until_ns);
+            }
+            27..=29 => {
+                let disk = self.rng.below(self.disks.len() as u64) as usize;
+                let until_ns = t + self.rng.range(3_000_000, 3 * TTL_NS);
+                self.cut_disk(disk, until_ns);
+            }
+            30 if self.trouble.dead.is_none() => {
+                self.counts.disks_dead += 1;
+                let disk = self.rng.below(self.disks.len() as u64) as usize;
+                self.trouble.dead = Some(disk);
+                self.cut_disk(disk, u64::MAX);
             }
             10 | 11 => self.lose_leader(),
             12 => {
@@ -357,13 +374,7 @@ impl World {
                 self.tell(i, event);
             }
         }
-        let m = &mut self.machines[i];
-        if m.no_disks_ns > 0 && t >= m.no_disks_ns {
-            m.no_disks_ns = 0;
-            if self.machines.iter().all(|m| m.no_disks_ns == 0) {
-                self.disks.iter().for_each(|d| d.join_paths());
-            }
-        }
+        self.join_paths(i);
         if self.machines[i].drains_ns.is_some_and(|at| t >= at) {
             self.machines[i].drains_ns = None;
             self.tell(i, Event::Resume);
@@ -373,11 +384,16 @@ impl World {
     fn heal(&mut self) {
         self.say(|| "faults end".into());
         let t = self.t_ns;
+        // Without a disk that the map calls in use nobody opens the pool.
+        let dead = self.trouble.dead.filter(|disk| self.is_missed(*disk));
+        self.trouble.dead = dead;
         for m in &mut self.machines[..NODES] {
             (m.no_etcd_ns, m.no_clients_ns, m.lag_ns) = (0, 0, (0, 0));
             m.starts_ns = m.starts_ns.min(t);
             m.drains_ns = m.drains_ns.map(|_| t);
-            m.no_disks_ns = m.no_disks_ns.min(t);
+            let stays = |disk: usize| dead == Some(disk);
+            let ends = m.no_disk_ns.iter_mut().enumerate().filter(|(disk, _)| !stays(*disk));
+            ends.for_each(|(_, until_ns)| *until_ns = (*until_ns).min(t));
             m.stopped.iter_mut().for_each(|s| s.until_ns = t);
             m.late_renewal = false;
         }

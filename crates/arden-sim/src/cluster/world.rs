@@ -14,6 +14,7 @@ use arden_space::{CreateOptions, Layout, Pool, Provision};
 
 use super::client::{Client, Reply, Told, What, Work};
 use super::counts::Counts;
+use super::disks::{Admission, DISKS_MAX};
 use super::etcd::Etcd;
 use super::judge::{Judge, LABELS_AT, label_epoch};
 use super::machine::{BLOCKS, Begun, Found, Machine, POOL, SPACE_BYTES, Until, config, rate_ppm};
@@ -77,6 +78,14 @@ pub(super) enum Happening {
         disk: usize,
         /// Those that were on the disks before.
         keys: Vec<Holder>,
+    },
+    /// An owner enters a disk that is back.
+    Admit {
+        node: usize,
+        run: u64,
+        epoch: Epoch,
+        disk: usize,
+        step: Admission,
     },
     /// As [`Happening::Tell`], also to a node that is cut off from etcd: it was on its way before.
     Late {
@@ -161,11 +170,12 @@ fn make(disks: &[SimDisk], seed: u64) -> Result<(), String> {
 impl World {
     pub(super) fn new(seed: u64, verbose: bool) -> Result<World, String> {
         let mut rng = Rng::new(seed ^ 0x636c_7573_7465_7221);
-        let disks: Vec<SimDisk> = (0..2).map(|i| SimDisk::new(&format!("d{i}"), 5 << 20, rng.next_u64())).collect();
+        let count = rng.range(2, DISKS_MAX as u64);
+        let disks: Vec<SimDisk> = (0..count).map(|i| SimDisk::new(&format!("d{i}"), 5 << 20, rng.next_u64())).collect();
         make(&disks, rng.next_u64())?;
         let judge: Rc<RefCell<Judge>> = Rc::default();
         let kind = if rng.one_in(2) { Reservation::WriteExclusive } else { Reservation::ExclusiveAccess };
-        for d in &disks {
+        for (disk, d) in disks.iter().enumerate() {
             d.set_faults(Faults {
                 latency_max_ns: 300_000,
                 stall_ppm: 20_000,
@@ -174,7 +184,7 @@ impl World {
             });
             d.reserve(kind);
             let j = judge.clone();
-            d.watch_changes(Rc::new(move |id, at, data| j.borrow_mut().written(id, at, data)));
+            d.watch_changes(Rc::new(move |id, at, data| j.borrow_mut().written(id, disk, at, data)));
         }
         let record = Record { epoch: Epoch(1), holders: Vec::new(), written: Epoch(1), blocked: None };
         let view = View { owner: None, record, changed: Revision(1) };
@@ -282,6 +292,9 @@ impl World {
                 if all {
                     self.counts.stall_max_ms = quiet_ns / 1_000_000;
                     recovered = Some(self.t_ns);
+                } else if quiet_ns > RECOVERY_MAX_NS / 2 && self.trouble.dead.is_some() {
+                    // Its departure may not have been durable.
+                    self.revive();
                 } else if quiet_ns > RECOVERY_MAX_NS {
                     let stages: Vec<_> =
                         self.machines.iter().map(|m| m.node.as_ref().and_then(|n| n.stage(POOL))).collect();
@@ -324,6 +337,7 @@ impl World {
             let rt = open.rt.clone();
             rt.run_until_ns(rt.now_ns() + STEP_NS);
             self.pool_done(i);
+            self.look_for_disks(i);
         }
     }
 
@@ -370,6 +384,7 @@ impl World {
             Happening::RegisterDisk { node, run, epoch, disk, keys } => {
                 self.register_disk(node, run, epoch, disk, keys);
             }
+            Happening::Admit { node, run, epoch, disk, step } => self.admit(node, run, epoch, disk, step),
             Happening::Orphan { id, disk } => {
                 if self.disks[disk].land_orphan(id) {
                     self.counts.orphans += 1;
@@ -655,7 +670,9 @@ impl World {
 
     /// Registrations that were on their way never arrive.
     pub(super) fn drop_registrations(&mut self) {
-        self.happenings.retain(|_, h| !matches!(h, Happening::RegisterDisk { .. } | Happening::Unheld { .. }));
+        self.happenings.retain(|_, h| {
+            !matches!(h, Happening::RegisterDisk { .. } | Happening::Unheld { .. } | Happening::Admit { .. })
+        });
         self.trouble.held = [None; NODES];
     }
 
