@@ -362,6 +362,8 @@ fn read_where_a_stripe_has_left(moves: bool) {
         }
         space.write(0, stripe(0x11), false).await.unwrap();
         pool.flush().await.unwrap();
+        // It leaves memory when it is flushed in its place.
+        rt.sleep_ns(5_000_000).await;
         // Its reader takes long, and finds out then that he has to compute what he wants.
         let bad = *places(&on(0), 0x11).last().expect("it is in its place, beyond the log");
         on(0).break_block(bad);
@@ -376,6 +378,7 @@ fn read_where_a_stripe_has_left(moves: bool) {
         on(0).set_faults(Faults::default());
         space.write(0, stripe(0x21), false).await.unwrap();
         pool.flush().await.unwrap();
+        rt.sleep_ns(5_000_000).await;
         assert!(found.get().is_none() && places(&on(0), 0x11).contains(&bad), "he still reads, where it lay");
         if moves {
             pool.remove_disk(columns[1]).await.unwrap();

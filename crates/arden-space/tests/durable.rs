@@ -129,16 +129,7 @@ async fn all_is_there(space: &Space) {
 }
 
 fn opened_after_a_crash(disks: &[SimDisk]) {
-    disks.iter().for_each(SimDisk::crash);
-    disks.iter().for_each(SimDisk::end_of_life);
-    let rt = Rt::virtual_clock(9);
-    let devices = disks.iter().map(|d| d.attach(&rt)).collect();
-    let rt2 = rt.clone();
-    rt.block_on(async move {
-        let pool = Pool::open(&rt2, devices, None, OpenOptions::default()).await.expect("opened");
-        all_is_there(&pool.space_named("v").expect("there")).await;
-    })
-    .expect("it came to its end");
+    after_a_crash(disks, |space| async move { all_is_there(&space).await });
 }
 
 /// What the log holds of a mirror stays in it until it is flushed where it belongs: both disks fail the flush that was to
@@ -184,4 +175,166 @@ fn disks_that_return_are_given_again_what_they_did_not_flush() {
     .expect("it came to its end");
     rt.shutdown();
     opened_after_a_crash(&disks);
+}
+
+/// What lies in a stripe before the write that is looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    Nothing,
+    /// Durable content, in its place.
+    Ones,
+}
+
+const UNIT: u64 = 64 << 10;
+const STRIPE: u64 = 2 * UNIT;
+
+/// Parity on three of four disks. From now on two of the three fail their next flush.
+async fn failing_parity(
+    rt: &Rt,
+    disks: &[SimDisk],
+    before: Before,
+    write: &[(u64, usize, u8, bool)],
+) -> (Space, Vec<u16>) {
+    let options = CreateOptions { slab_bytes: Some(8 << 20), ..CreateOptions::default() };
+    let devices = disks.iter().map(|d| d.attach(rt)).collect();
+    let pool = Pool::create(rt, "tank", devices, Vec::new(), options).await.expect("a pool");
+    let made = pool.create_space("v", Layout::Parity, Some(3), UNIT, 8 << 20, Provision::Fixed).await;
+    let space = made.expect("a space");
+    if before == Before::Ones {
+        for i in 0..SPREAD {
+            space.write(i * REGION, full(STRIPE as usize, 1), false).await.expect("written");
+        }
+        rt.sleep_ns(2_000_000_000).await;
+    }
+    pool.flush().await.expect("flushed");
+    pool.rename("lagoon").await.expect("a map with its places");
+    for &(at, len, byte, durable) in write {
+        space.write(at, full(len, byte), durable).await.expect("written");
+    }
+    let places = pool.space_map(space.id()).expect("its places");
+    let mut held: Vec<u16> = places.iter().flat_map(|(_, columns)| columns.iter().map(|c| c.disk)).collect();
+    held.sort_unstable();
+    held.dedup();
+    assert_eq!(held.len(), 3);
+    held.truncate(2);
+    held.iter().for_each(|&d| disks[usize::from(d)].fail_next_flush());
+    (space, held)
+}
+
+/// A small durable write to each of many stripes.
+fn small_writes() -> Vec<(u64, usize, u8, bool)> {
+    (0..SPREAD).map(|i| (i * REGION, 4096, 7, true)).collect()
+}
+
+/// The small writes, and what lay behind them.
+async fn stripes_are_there(space: &Space, before: Before) {
+    all_is_there(space).await;
+    let byte = u8::from(before == Before::Ones);
+    for i in 0..SPREAD {
+        let rest = space.read(i * REGION + 4096, STRIPE as usize - 4096).await.expect("read");
+        assert!(rest.iter().all(|b| *b == byte), "behind block {i}");
+    }
+}
+
+/// Opens the pool after power was lost, gives the space to `look`.
+fn after_a_crash<F: Future<Output = ()> + 'static>(disks: &[SimDisk], look: impl FnOnce(Space) -> F + 'static) {
+    disks.iter().for_each(SimDisk::crash);
+    disks.iter().for_each(SimDisk::end_of_life);
+    let rt = Rt::virtual_clock(9);
+    let devices = disks.iter().map(|d| d.attach(&rt)).collect();
+    let rt2 = rt.clone();
+    rt.block_on(async move {
+        let pool = Pool::open(&rt2, devices, None, OpenOptions::default()).await.expect("opened");
+        look(pool.space_named("v").expect("there")).await;
+    })
+    .expect("it came to its end");
+}
+
+fn four_disks() -> Vec<SimDisk> {
+    (0..4).map(|i| SimDisk::new(&format!("d{i}"), 1 << 30, i)).collect()
+}
+
+fn parity_crashes(before: Before) {
+    let rt = Rt::virtual_clock(10);
+    let disks = four_disks();
+    let (rt2, disks2) = (rt.clone(), disks.clone());
+    rt.block_on(async move {
+        let (space, _) = failing_parity(&rt2, &disks2, before, &small_writes()).await;
+        // Long enough for everything to be put in its place.
+        rt2.sleep_ns(5_000_000_000).await;
+        space.pool().rename("pond").await.expect("the other disks take the map");
+    })
+    .expect("it came to its end");
+    rt.shutdown();
+    after_a_crash(&disks, move |space| async move { stripes_are_there(&space, before).await });
+}
+
+/// Two disks of a single parity fail the flush that was to make durable what left the log, and the others take the map.
+#[test]
+fn the_log_keeps_stripes_that_too_few_columns_did_flush() {
+    parity_crashes(Before::Nothing);
+}
+
+#[test]
+fn the_log_keeps_changes_in_place_that_too_few_columns_did_flush() {
+    parity_crashes(Before::Ones);
+}
+
+fn parity_returns(before: Before) {
+    let rt = Rt::virtual_clock(11);
+    let disks = four_disks();
+    let (rt2, disks2) = (rt.clone(), disks.clone());
+    rt.block_on(async move {
+        let (space, held) = failing_parity(&rt2, &disks2, before, &small_writes()).await;
+        let pool = space.pool();
+        rt2.sleep_ns(5_000_000_000).await;
+        pool.rename("pond").await.expect("the other disks take the map");
+        for &d in held.iter().rev() {
+            let disk = &disks2[usize::from(d)];
+            disk.lose_cache();
+            pool.release_device(d);
+            pool.return_disk(disk.attach(&rt2)).await.expect("it is back");
+        }
+        stripes_are_there(&space, before).await;
+        rt2.sleep_ns(20_000_000_000).await;
+        stripes_are_there(&space, before).await;
+        pool.rename("lake").await.expect("a map that lets go of the log");
+    })
+    .expect("it came to its end");
+    rt.shutdown();
+    after_a_crash(&disks, move |space| async move { stripes_are_there(&space, before).await });
+}
+
+/// The same disks return to the open pool without what they did not flush: it is put in its place once more.
+#[test]
+fn columns_that_return_are_given_again_what_they_did_not_flush() {
+    parity_returns(Before::Nothing);
+}
+
+#[test]
+fn columns_that_return_are_changed_in_place_again_where_they_did_not_flush() {
+    parity_returns(Before::Ones);
+}
+
+/// Stripes written anew that nobody made durable: the map that the other disks take does not name places where too few
+/// columns are, so that what was durable before is still there.
+#[test]
+fn a_map_names_no_stripe_that_too_few_columns_did_flush() {
+    let rt = Rt::virtual_clock(12);
+    let disks = four_disks();
+    let (rt2, disks2) = (rt.clone(), disks.clone());
+    rt.block_on(async move {
+        let write: Vec<_> = (0..SPREAD).map(|i| (i * REGION, STRIPE as usize, 2, false)).collect();
+        let (space, _) = failing_parity(&rt2, &disks2, Before::Ones, &write).await;
+        rt2.sleep_ns(5_000_000_000).await;
+        space.pool().rename("pond").await.expect("the other disks take the map");
+    })
+    .expect("it came to its end");
+    rt.shutdown();
+    after_a_crash(&disks, |space| async move {
+        for i in 0..SPREAD {
+            let found = space.read(i * REGION, STRIPE as usize).await.expect("read");
+            assert!(found.iter().all(|b| matches!(b, 1 | 2)), "stripe {i}");
+        }
+    });
 }

@@ -358,7 +358,7 @@ impl Space {
         let slot = self.get_slot(group, stripe).await?;
         tracing::trace!("stripe {stripe} of group {group} from slot {old} to {slot}, newer {:?}", versions(&newer));
         let units: Vec<_> = self.with_parity(data).into_iter().enumerate().map(|(i, b)| (i, 0, b)).collect();
-        let result = self.write_placed(group, slot, &units).await;
+        let result = self.write_placed(group, slot, &units, || self.is_relied_on(group, stripe, old)).await;
         if result.is_ok() {
             self.flip(group, stripe, slot, upto);
         } else if let Some(rt) = self.rt.group_rt(group) {
@@ -367,18 +367,36 @@ impl Space {
         result.map(|()| true)
     }
 
+    /// Something durable would be lost with what was written of the stripe, if it moved from slot `old` by that: what lies
+    /// there, or what the log holds. What a log of before this opening holds is in memory alone.
+    fn is_relied_on(&self, group: usize, stripe: usize, old: u16) -> bool {
+        let (first, end) = self.stripe_blocks(group, stripe);
+        let p = &self.pool.0;
+        old != UNWRITTEN || self.rt.logged.any_in(first..end) || p.journal.is_locked() || p.life.is_opening()
+    }
+
     /// Writes pieces (part, offset in the unit, content) of the stripe in `slot` until they are
-    /// wherever they are now looked for.
+    /// wherever they are now looked for; where `is_relied_on`, flushed. Until then the log and the old place count: more
+    /// disks than the layout bears may fail that flush, while others take a map. Who asks acts before the next await.
     pub(crate) async fn write_placed(
         &self,
         group: usize,
         slot: u16,
         pieces: &[(usize, u64, SharedBuf)],
+        is_relied_on: impl Fn() -> bool,
     ) -> SpaceResult<()> {
+        let columns: Vec<usize> = pieces.iter().map(|p| column_of(p.0, slot, self.rt.shape.columns)).collect();
         for _ in 0..REWRITES_MAX {
             let written = self.write_stripe(group, slot, pieces).await?;
-            let columns: Vec<usize> = pieces.iter().map(|p| column_of(p.0, slot, self.rt.shape.columns)).collect();
-            if self.all_written(group, &columns, &written) {
+            if !self.all_written(group, &columns, &written) {
+                continue;
+            }
+            if !is_relied_on() {
+                return Ok(());
+            }
+            // Whom it fails for is no longer here, and who left and returned meanwhile is written to again.
+            let _ = self.pool.flush_disks().await;
+            if self.group_serves(group) && self.all_written(group, &columns, &written) {
                 return Ok(());
             }
         }

@@ -194,12 +194,12 @@ impl Space {
             p.rt.sleep_ns(LOOK_NS).await;
         }
         // When this fails the patch stays registered, and the log stays, until the stripe moves.
-        self.write_placed(group, slot, &pieces(&patch.blocks)).await?;
+        self.write_placed(group, slot, &pieces(&patch.blocks), || true).await?;
         self.end_patch(group, slot, &rt, &patch);
         Ok(true)
     }
 
-    /// All of it is in place. Everything happens between two awaits.
+    /// All of it is in place, and flushed. Everything happens between two awaits.
     fn end_patch(&self, group: usize, slot: u16, rt: &GroupRt, patch: &Patch) {
         let (first, end) = self.stripe_blocks(group, patch.stripe as usize);
         let map = &self.pool.0.map;
