@@ -69,9 +69,9 @@ ranks! {
     960 ScrubReport "Scrubbing::found";
     1000 Past "Fs::past";
     1010 Listing "Open::listing";
-    1020 Watches "Watches::by_path";
+    1020 Watches "Watches::by_directory";
     1030 Watch "Watch::state";
-    1040 WatchPath "Watch::path";
+    1040 StoreWatches "OpenTable::watches";
     1055 ReadAhead "OpenTable::read_ahead";
     1060 Files "OpenTable::files";
     1080 File "FileState";

@@ -284,10 +284,10 @@ pub trait FileStore: Send + Sync {
     /// `sink` is called from a thread of the store's.
     fn watch(&self, sink: Arc<dyn ChangeSink>) -> Result<()>;
     /// Somebody wants to know of changes in `directory` (with `recursive`, of all below) while the guard lives. A store
-    /// that hears of outside changes only where it looks needs this; one that nobody else can change does not.
+    /// that hears of outside changes only where it looks needs this; one that nobody else can change has None.
     /// `InsufficientResources` when no more can be watched; Arden's own changes are reported all the same.
-    fn watch_directory(&self, _directory: &dyn Node, _recursive: bool) -> Result<WatchGuard> {
-        Ok(Box::new(()))
+    fn watch_directory(&self, _directory: &dyn Node, _recursive: bool) -> Result<Option<WatchGuard>> {
+        Ok(None)
     }
     /// The times of the states of the past that are kept, whole seconds, oldest first.
     fn snapshots(&self) -> Vec<FileTime> {
@@ -334,14 +334,24 @@ pub enum ChangeKind {
 pub type WatchGuard = Box<dyn Send + Sync>;
 
 pub trait ChangeSink: Send + Sync {
-    /// A change made outside Arden. `path` is relative to the root, components in their real case.
-    fn changed(&self, kind: ChangeKind, path: &[String], directory: bool);
+    /// A change made outside Arden, of what the trail leads to.
+    fn changed(&self, kind: ChangeKind, trail: &[Named], directory: bool);
     /// Changes were lost; watchers have to enumerate again.
     fn overflow(&self);
 }
 
-/// The first component of the path of a file that is not below the root any more, because it was moved through another
-/// root. No file has this name.
+/// A name, in its real case, and the directory that it is in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
+    pub directory: FileId,
+    pub name: String,
+}
+
+/// Names that lead to something, each in the directory that the one before it leads to.
+pub type Trail = Vec<Named>;
+
+/// Where the paths begin of what is not below the root any more, because it was moved through another root. No file has
+/// this name.
 pub const OUTSIDE: &str = "?";
 
 /// One file, directory or stream. A `Node` stays with the file when it is renamed or unlinked.
@@ -355,8 +365,8 @@ pub trait Node: Send + Sync {
     /// Where it stands now, real case, relative to the root; no stream in it. Where that is not below the root any more, a
     /// path that leads nowhere: it begins with `OUTSIDE`, and no other name has it.
     fn path(&self) -> Vec<String>;
-    /// The directory that its name is in, be that below the root or not; None for the root of the whole store.
-    fn directory(&self) -> Option<FileId>;
+    /// The names that lead to it now from the root of the whole store, wherever this root is; empty for that. No stream.
+    fn trail(&self) -> Trail;
     /// Whether `other`, a file of the same store, is somewhere below this directory, be both below the root or not.
     fn is_above(&self, other: &dyn Node) -> Result<bool>;
     /// The file number of the directory that its name is in, and the name in one case: the same for every node of that name,

@@ -17,8 +17,9 @@ use arden_wire::access::ATTR_HIDDEN;
 struct Heard(Mutex<Vec<(ChangeKind, String)>>, Mutex<u32>);
 
 impl ChangeSink for Heard {
-    fn changed(&self, kind: ChangeKind, path: &[String], _directory: bool) {
-        self.0.lock().unwrap().push((kind, path.join("\\")));
+    fn changed(&self, kind: ChangeKind, trail: &[Named], _directory: bool) {
+        let names: Vec<&str> = trail.iter().map(|named| named.name.as_str()).collect();
+        self.0.lock().unwrap().push((kind, names.join("\\")));
     }
     fn overflow(&self) {
         *self.1.lock().unwrap() += 1;
@@ -221,7 +222,7 @@ fn too_much_at_once_is_an_overflow() {
     /// Does not come back from its first event before it may.
     struct Blocked(Arc<Heard>, Mutex<()>);
     impl ChangeSink for Blocked {
-        fn changed(&self, _: ChangeKind, _: &[String], _: bool) {
+        fn changed(&self, _: ChangeKind, _: &[Named], _: bool) {
             drop(self.1.lock().unwrap());
         }
         fn overflow(&self) {

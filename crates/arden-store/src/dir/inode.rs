@@ -21,7 +21,11 @@ use super::{
     names::Listing,
     sys::{self, InodeBuild, InodeKey, Kind, RawStat, Stamp},
 };
-use crate::{open_stream::OpenStreams, scope::RequestScope};
+use crate::{
+    open_stream::OpenStreams,
+    scope::RequestScope,
+    store::{Named, Trail},
+};
 
 /// What the first descriptor of an inode can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -367,7 +371,12 @@ impl Link {
 
 /// From the root, in real case.
 pub fn path_of(link: &Arc<Link>) -> Vec<String> {
-    let mut path = Vec::new();
+    trail_of(link).into_iter().map(|named| named.name).collect()
+}
+
+/// The same, with the directories of the names.
+pub fn trail_of(link: &Arc<Link>) -> Trail {
+    let mut trail = Vec::new();
     let mut link = link.clone();
     loop {
         let (parent, name) = {
@@ -375,12 +384,12 @@ pub fn path_of(link: &Arc<Link>) -> Vec<String> {
             (place.parent.clone(), place.name.clone())
         };
         let Some(parent) = parent else { break };
-        path.push(name.to_string());
+        trail.push(Named { directory: parent.key.file_id(), name: name.to_string() });
         let Some(part) = &parent.dir else { break };
         link = part.link.clone();
     }
-    path.reverse();
-    path
+    trail.reverse();
+    trail
 }
 
 /// Whether the link's name is in `directory` or somewhere below it.

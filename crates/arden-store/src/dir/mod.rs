@@ -330,8 +330,8 @@ impl FileStore for DirStore {
         self.shared.start_watching(sink)
     }
 
-    fn watch_directory(&self, directory: &dyn Node, recursive: bool) -> Result<WatchGuard> {
-        self.shared.watch_directory(node::own(directory)?.directory()?, recursive)
+    fn watch_directory(&self, directory: &dyn Node, recursive: bool) -> Result<Option<WatchGuard>> {
+        self.shared.watch_directory(node::own(directory)?.directory()?, recursive).map(Some)
     }
 
     fn note_changes(&self) {

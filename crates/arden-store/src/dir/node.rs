@@ -7,7 +7,7 @@ use arden_wire::dtyp::SecurityDescriptor;
 
 use super::{
     Shared, data, ea,
-    inode::{Inode, Link, is_below, path_of},
+    inode::{Inode, Link, is_below, path_of, trail_of},
     list::Cursor,
     mark,
     meta::OBJECT_ID,
@@ -16,7 +16,9 @@ use super::{
 use crate::commit::{ChangedBy, ScopeId};
 use crate::error::StoreError;
 use crate::open_stream::StreamRef;
-use crate::store::{BasicUpdate, DirCursor, Ea, FileId, NewFile, Node, NodeRef, Result, Stat, StreamEntry, Wait};
+use crate::store::{
+    BasicUpdate, DirCursor, Ea, FileId, NewFile, Node, NodeRef, Result, Stat, StreamEntry, Trail, Wait,
+};
 
 pub struct DirNode {
     pub store: Arc<Shared>,
@@ -84,7 +86,7 @@ pub fn own(node: &dyn Node) -> Result<&DirNode> {
 
 impl Node for DirNode {
     fn id(&self) -> FileId {
-        FileId { volume: self.inode.key.dev, file: self.inode.key.ino }
+        self.inode.key.file_id()
     }
 
     fn is_directory(&self) -> bool {
@@ -99,9 +101,8 @@ impl Node for DirNode {
         path_of(&self.link)
     }
 
-    fn directory(&self) -> Option<FileId> {
-        let place = self.link.place.lock();
-        place.parent.as_ref().map(|p| FileId { volume: p.key.dev, file: p.key.ino })
+    fn trail(&self) -> Trail {
+        trail_of(&self.link)
     }
 
     fn is_above(&self, other: &dyn Node) -> Result<bool> {

@@ -12,6 +12,7 @@ use rustix::{
 };
 
 use crate::error::{NotDone, StoreError};
+use crate::store::FileId;
 
 /// What an `Errno` means, where the operation has nothing special to say.
 pub fn failure(e: Errno) -> NotDone {
@@ -53,6 +54,12 @@ pub fn error(e: Errno) -> StoreError {
 pub struct InodeKey {
     pub dev: u64,
     pub ino: u64,
+}
+
+impl InodeKey {
+    pub fn file_id(self) -> FileId {
+        FileId { volume: self.dev, file: self.ino }
+    }
 }
 
 /// For maps by inode: the numbers are the file system's, so a quick mixing is enough.

@@ -22,7 +22,7 @@ use rustix::{
 use super::{
     Shared,
     commit::Changing,
-    inode::{Inode, Link, path_of},
+    inode::{Inode, Link, path_of, trail_of},
     lookup::is_reserved,
     names,
     sys::{self, InodeKey, Kind},
@@ -31,7 +31,7 @@ use crate::{
     commit::ChangedBy,
     error::{NotDone, StoreError},
     name::is_presentable,
-    store::{ChangeKind, ChangeSink, Result, WatchGuard},
+    store::{ChangeKind, ChangeSink, Named, Result, WatchGuard},
 };
 
 /// How long an echo may take.
@@ -350,9 +350,9 @@ impl Watcher {
 
     fn tell(&self, kind: ChangeKind, dir: &Inode, name: &str, directory: bool) {
         let Some(part) = &dir.dir else { return };
-        let mut path = path_of(&part.link);
-        path.push(name.to_owned());
-        self.sink.changed(kind, &path, directory);
+        let mut trail = trail_of(&part.link);
+        trail.push(Named { directory: dir.key.file_id(), name: name.to_owned() });
+        self.sink.changed(kind, &trail, directory);
     }
 
     fn read_events(&self, store: &Shared, buf: &mut [MaybeUninit<u8>]) {

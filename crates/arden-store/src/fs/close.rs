@@ -8,17 +8,9 @@ use super::{Disposal, Fs, Open, Operation, Step, notify_filter};
 use crate::{
     commit::{Cause, CommitScope},
     error::StoreError,
-    store::{BasicUpdate, ChangeKind, FileId, NodeRef, Result},
-    table::{WaitPlace, effects::Effects, file::Removal},
+    store::{BasicUpdate, ChangeKind, Named, NodeRef, Result},
+    table::{WaitPlace, effects::Effects, file::Removal, notify::Told},
 };
-
-/// What others are told of.
-pub(super) struct Changed<'a> {
-    pub path: &'a [String],
-    pub stream: Option<&'a str>,
-    /// The directory that the name is in.
-    pub directory: Option<FileId>,
-}
 
 impl Fs {
     /// Idempotent. Locks, share modes and oplocks go; a lease with its last open; what was to be deleted is.
@@ -104,22 +96,21 @@ impl Fs {
         let mut gone = Vec::new();
         let mut failed = false;
         for (node, parent_key) in names {
-            let (path, directory) = if watched { (node.path(), node.directory()) } else { (Vec::new(), None) };
+            let trail = if watched { node.trail() } else { Vec::new() };
             match node.unlink(scope.changes(open)) {
-                Ok(()) => gone.push((node, path, directory, *parent_key)),
+                Ok(()) => gone.push((node, trail, *parent_key)),
                 Err(_) => failed |= node.stream().is_none(),
             }
         }
         let count = names.iter().filter(|(node, _)| node.stream().is_none()).count();
         self.table.removed(scope, open, count, failed);
-        for (node, path, directory, parent_key) in gone.into_iter().filter(|_| watched) {
+        for (node, trail, parent_key) in gone.into_iter().filter(|_| watched) {
             let (kind, filter) = match node.stream() {
                 Some(_) => (ChangeKind::RemovedStream, notify_filter::STREAM_NAME),
                 None if node.is_directory() => (ChangeKind::Removed, notify_filter::DIR_NAME),
                 None => (ChangeKind::Removed, notify_filter::FILE_NAME),
             };
-            let removed = Changed { path: &path, stream: node.stream(), directory };
-            self.report(scope, removed, kind, filter, parent_key);
+            self.report(scope, (kind, &trail, node.stream()), filter, parent_key);
         }
     }
 
@@ -197,7 +188,7 @@ impl Fs {
     /// Queries that wait on a directory end when it is to be deleted.
     fn watches_of_deleted(&self, open: &Open) {
         let mut woken = Vec::new();
-        self.watches.interrupt(&open.node.path(), StoreError::DeletePending, &mut woken);
+        self.watches.interrupt(open.node.id(), StoreError::DeletePending, &mut woken);
         self.table.resume(woken);
     }
 
@@ -209,32 +200,24 @@ impl Fs {
     /// A change of what `open` has open.
     pub(super) fn report_open(&self, scope: &CommitScope, open: &Open, kind: ChangeKind, filter: u32) {
         if self.is_anybody_watching() {
-            let (path, directory) = (open.node.path(), open.node.directory());
-            let changed = Changed { path: &path, stream: open.stream(), directory };
-            self.report(scope, changed, kind, filter, open.parent_key);
+            self.report(scope, (kind, &open.node.trail(), open.stream()), filter, open.parent_key);
         }
     }
 
-    pub(super) fn report(
-        &self,
-        scope: &CommitScope,
-        changed: Changed<'_>,
-        kind: ChangeKind,
-        filter: u32,
-        parent_key: Option<u128>,
-    ) {
+    pub(super) fn report(&self, scope: &CommitScope, told: Told<'_>, filter: u32, parent_key: Option<u128>) {
         let mut woken = Vec::new();
-        self.watches.report(filter, &[(kind, changed.path, changed.stream)], &mut woken);
+        self.watches.report(self.identity(), filter, &[told], &mut woken);
         self.table.resume(woken);
-        self.break_parent(scope, changed.directory, parent_key);
+        self.break_parent(scope, told.1, parent_key);
     }
 
-    /// Directory leases on `directory` end, for something in it changed, but for the one that the actor names as its own.
-    pub(super) fn break_parent(&self, scope: &CommitScope, directory: Option<FileId>, parent_key: Option<u128>) {
+    /// Directory leases on the directory end that the trail's last name is in, for that changed, but for the one that the
+    /// actor names as its own.
+    pub(super) fn break_parent(&self, scope: &CommitScope, trail: &[Named], parent_key: Option<u128>) {
         if self.table.directory_leases.load(Ordering::Acquire) == 0 {
             return;
         }
-        let Some(file) = directory.and_then(|id| self.table.find(id)) else { return };
+        let Some(file) = trail.last().and_then(|named| self.table.find(named.directory)) else { return };
         let Some(clock) = self.table.latest() else { return };
         let mut fx = Effects::default();
         let mut inner = file.lock();

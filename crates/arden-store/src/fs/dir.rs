@@ -141,14 +141,15 @@ impl Fs {
         let watch = open.watch.get_or_init(|| {
             // The first call's buffer is the one that changes gather in from then on.
             let buffer_max = self.table.limits().notify_buffer_bytes_max.min(max_bytes);
-            let watch = Arc::new(Watch::new(open.id, filter, recursive, buffer_max, held()));
+            let watch =
+                Arc::new(Watch::new(open.id, (self.identity(), open.node.id()), filter, recursive, buffer_max, held()));
             if open.restored {
                 // Whoever watched before the restart is told that it missed something.
                 watch.overflow(&mut Vec::new());
             }
-            self.watches.add(&open.node.path(), watch.clone());
+            self.watches.add(watch.clone());
             match self.store.watch_directory(&*open.node, recursive) {
-                Ok(guard) => drop(watch.outside.set(guard)),
+                Ok(guard) => guard.into_iter().for_each(|guard| drop(watch.outside.set(guard))),
                 Err(e) => tracing::debug!("changes made outside are not seen here: {e}"),
             }
             watch

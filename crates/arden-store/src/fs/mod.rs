@@ -309,7 +309,8 @@ pub struct Fs {
     table: Arc<OpenTable>,
     handles: Option<Arc<dyn HandleStore>>,
     available: AtomicBool,
-    watches: Watches,
+    /// Of all roots of the store.
+    watches: Arc<Watches>,
     outside: outside::Outside,
     past: past::Past,
     /// [MS-FSA] Volume.IsReadOnly.
@@ -331,12 +332,13 @@ impl Fs {
         handles: Option<Arc<dyn HandleStore>>,
     ) -> Arc<Fs> {
         let read_only = store.volume().capabilities & FILE_READ_ONLY_VOLUME != 0;
+        let watches = table.watches_of(store.root().id().volume);
         Arc::new(Fs {
             store,
             table,
             handles,
             available: AtomicBool::new(false),
-            watches: Watches::default(),
+            watches,
             outside: outside::Outside::default(),
             past: past::Past::default(),
             read_only,

@@ -14,7 +14,7 @@ use arden_wire::{
 
 use super::{
     CacheGrant, CacheRequest, CreateAction, Disposition, Fs, Open, OpenError, OpenRequest, Opened, Step, SymlinkError,
-    WaitId, access::desired, access::grant_new, close::Changed, data::OFFSET_MAX, notify_filter,
+    WaitId, access::desired, access::grant_new, data::OFFSET_MAX, notify_filter,
 };
 use crate::{
     commit::{Cause, ChangedBy},
@@ -367,16 +367,14 @@ impl Fs {
         if !self.is_anybody_watching() {
             return;
         }
-        let path = base.path();
+        let trail = base.trail();
         if created_base {
             let filter = if directory { notify_filter::DIR_NAME } else { notify_filter::FILE_NAME };
-            let created = Changed { path: &path, stream: None, directory: base.directory() };
-            self.report(r.cause.scope, created, ChangeKind::Added, filter, open.parent_key);
+            self.report(r.cause.scope, (ChangeKind::Added, &trail, None), filter, open.parent_key);
         }
         if let Some(stream) = &r.path.stream {
-            let created = Changed { path: &path, stream: Some(stream), directory: base.directory() };
-            let filter = notify_filter::STREAM_NAME;
-            self.report(r.cause.scope, created, ChangeKind::AddedStream, filter, open.parent_key);
+            let told = (ChangeKind::AddedStream, &*trail, Some(&**stream));
+            self.report(r.cause.scope, told, notify_filter::STREAM_NAME, open.parent_key);
         }
     }
 

@@ -1,10 +1,10 @@
 //! Changes made outside Arden, as the store hears of them. The store leaves out its own.
 
-use std::sync::{Arc, OnceLock, Weak, atomic::Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
-use super::{Fs, close::Changed, notify_filter as f};
+use super::{Fs, notify_filter as f};
 use crate::commit::CommitScope;
-use crate::store::{ChangeKind, ChangeSink};
+use crate::store::{ChangeKind, ChangeSink, Named};
 
 /// Whether the store was asked to tell.
 #[derive(Default)]
@@ -15,7 +15,7 @@ struct Sink {
 }
 
 impl ChangeSink for Sink {
-    fn changed(&self, kind: ChangeKind, path: &[String], directory: bool) {
+    fn changed(&self, kind: ChangeKind, trail: &[Named], directory: bool) {
         let Some(fs) = self.fs.upgrade() else { return };
         if !fs.is_anybody_watching() {
             return;
@@ -33,9 +33,7 @@ impl ChangeSink for Sink {
             ChangeKind::ModifiedStream => f::STREAM_SIZE | f::STREAM_WRITE,
         };
         // Nobody answers for it.
-        let is_leased = fs.table.directory_leases.load(Ordering::Acquire) > 0;
-        let directory = if is_leased { fs.parent_of(path).map(|parent| parent.id()) } else { None };
-        fs.report(&CommitScope::begin(), Changed { path, stream: None, directory }, kind, filter, None);
+        fs.report(&CommitScope::begin(), (kind, trail, None), filter, None);
     }
     fn overflow(&self) {
         let Some(fs) = self.fs.upgrade() else { return };

@@ -5,13 +5,13 @@ use std::sync::{Arc, atomic::Ordering};
 use arden_auth::{maximum_access, privilege};
 use arden_wire::access::*;
 
-use super::{Fs, NameChange, Open, Operation, Owner, Step, WaitId, close::Changed, notify_filter};
+use super::{Fs, NameChange, Open, Operation, Owner, Step, WaitId, notify_filter};
 use crate::{
     commit::{Cause, CommitScope},
     error::StoreError,
     name::{NtPath, PathWants, eq_fold, is_short},
-    store::{BasicUpdate, ChangeKind, FileId, Lookup, NodeRef, Result},
-    table::{WaitPlace, effects::Effects, file::FileState},
+    store::{BasicUpdate, ChangeKind, Lookup, Named, NodeRef, Result},
+    table::{WaitPlace, effects::Effects, file::FileState, notify::Told},
 };
 
 /// Where a name is to be, and what is there now.
@@ -54,12 +54,12 @@ impl Fs {
             return Ok(Step::Wait(wait));
         }
         let replaced = target.existing.is_some() && !same_file;
-        let left = open.node.directory();
+        let before = open.node.trail();
         open.node.rename(cause.scope.changes(open), &*target.parent, &target.name, how.replace)?;
         if replaced {
             self.table.unlinks.fetch_add(1, Ordering::AcqRel);
         }
-        self.after_rename(cause.scope, open, (&from, left), stays, replaced);
+        self.after_rename(cause.scope, open, &before, stays, replaced);
         Ok(Step::Done(()))
     }
 
@@ -234,42 +234,33 @@ impl Fs {
     }
 
     /// Attributes, notifications and directory leases that follow a rename.
-    fn after_rename(
-        &self,
-        scope: &CommitScope,
-        open: &Open,
-        (from, left): (&[String], Option<FileId>),
-        stays: bool,
-        replaced: bool,
-    ) {
-        let to = open.node.path();
-        if open.directory {
-            self.watches.renamed(from, &to);
-        } else {
+    fn after_rename(&self, scope: &CommitScope, open: &Open, from: &[Named], stays: bool, replaced: bool) {
+        if !open.directory {
             self.set_archive(scope, open);
         }
         if !self.is_anybody_watching() {
             return;
         }
+        let to = open.node.trail();
         let filter = if open.directory { notify_filter::DIR_NAME } else { notify_filter::FILE_NAME };
         let mut woken = Vec::new();
+        let mut tell = |changes: &[Told<'_>]| self.watches.report(self.identity(), filter, changes, &mut woken);
         if replaced {
-            self.watches.report(filter, &[(ChangeKind::Removed, &to, None)], &mut woken);
+            tell(&[(ChangeKind::Removed, &to, None)]);
         }
         if stays {
-            let both = [(ChangeKind::RenamedOld, from, None), (ChangeKind::RenamedNew, &to[..], None)];
-            self.watches.report(filter, &both, &mut woken);
+            tell(&[(ChangeKind::RenamedOld, from, None), (ChangeKind::RenamedNew, &to, None)]);
         } else {
-            self.watches.report(filter, &[(ChangeKind::Removed, from, None)], &mut woken);
-            self.watches.report(filter, &[(ChangeKind::Added, &to, None)], &mut woken);
+            tell(&[(ChangeKind::Removed, from, None)]);
+            tell(&[(ChangeKind::Added, &to, None)]);
         }
         if !open.directory {
             open.pending_filter.fetch_or(notify_filter::ATTRIBUTES | notify_filter::CREATION, Ordering::Relaxed);
         }
         self.table.resume(woken);
-        self.break_parent(scope, left, open.parent_key);
+        self.break_parent(scope, from, open.parent_key);
         if !stays {
-            self.break_parent(scope, open.node.directory(), open.parent_key);
+            self.break_parent(scope, &to, open.parent_key);
         }
     }
 
@@ -280,10 +271,9 @@ impl Fs {
     pub fn set_short_name(&self, open: &Arc<Open>, name: &str, cause: Cause<'_>) -> Result<Step<()>> {
         self.table.saw(cause.now);
         self.check_writable()?;
-        let path = open.node.path();
-        let Some(parent) = path.len().checked_sub(1).map(|n| &path[..n]) else {
+        if open.node.path().is_empty() {
             return Err(StoreError::InvalidParameter.into());
-        };
+        }
         if open.stream().is_some() || !(name.is_empty() || is_short(name)) {
             return Err(StoreError::InvalidParameter.into());
         }
@@ -311,24 +301,26 @@ impl Fs {
         if !open.directory && !name.is_empty() {
             self.set_archive(cause.scope, open);
         }
-        self.after_short_name(cause.scope, open, parent, (old.as_deref(), name));
+        self.after_short_name(cause.scope, open, (old.as_deref(), name));
         Ok(Step::Done(()))
     }
 
     /// Notifications of a changed 8.3 name, and the directory leases that end with it.
-    fn after_short_name(&self, scope: &CommitScope, open: &Open, parent: &[String], (old, new): (Option<&str>, &str)) {
-        let in_parent = |name: &str| [parent, &[name.to_owned()]].concat();
-        let old = old.filter(|old| Some(*old) != open.node.path().last().map(String::as_str)).map(in_parent);
+    fn after_short_name(&self, scope: &CommitScope, open: &Open, (old, new): (Option<&str>, &str)) {
+        let trail = open.node.trail();
+        let Some((last, above)) = trail.split_last() else { return };
+        let in_parent = |name: &str| [above, &[Named { name: name.to_owned(), ..last.clone() }]].concat();
+        let old = old.filter(|old| *old != last.name).map(in_parent);
         let new = in_parent(new);
         let filter = if open.directory { notify_filter::DIR_NAME } else { notify_filter::FILE_NAME };
-        let gone = new.last().is_none_or(String::is_empty);
+        let gone = new.last().is_none_or(|named| named.name.is_empty());
         let (before, after) = if gone { (ChangeKind::Removed, None) } else { (ChangeKind::RenamedOld, Some(&new)) };
         let before = old.iter().map(|old| (before, &old[..], None));
         let after = after.into_iter().map(|new| (ChangeKind::RenamedNew, &new[..], None));
         let mut woken = Vec::new();
-        self.watches.report(filter, &before.chain(after).collect::<Vec<_>>(), &mut woken);
+        self.watches.report(self.identity(), filter, &before.chain(after).collect::<Vec<_>>(), &mut woken);
         self.table.resume(woken);
-        self.break_parent(scope, open.node.directory(), open.parent_key);
+        self.break_parent(scope, &trail, open.parent_key);
     }
 
     fn set_archive(&self, scope: &CommitScope, open: &Open) {
@@ -369,9 +361,8 @@ impl Fs {
         open.file.lock().rename_stream(open.stream_no, name, &open.node);
         match name {
             Some(name) => {
-                let named = Changed { path: &here, stream: Some(name), directory: open.node.directory() };
-                let filter = notify_filter::STREAM_NAME;
-                self.report(cause.scope, named, ChangeKind::AddedStream, filter, open.parent_key);
+                let told = (ChangeKind::AddedStream, &*open.node.trail(), Some(name));
+                self.report(cause.scope, told, notify_filter::STREAM_NAME, open.parent_key);
             }
             None => self.report_open(
                 cause.scope,
@@ -446,10 +437,10 @@ impl Fs {
             return Ok(Step::Wait(wait));
         }
         open.node.link(cause.scope.changes(open), &*target.parent, &target.name, how.replace)?;
-        let mut path = target.parent.path();
-        path.push(target.name);
-        let linked = Changed { path: &path, stream: None, directory: Some(target.parent.id()) };
-        self.report(cause.scope, linked, ChangeKind::Added, notify_filter::FILE_NAME, open.parent_key);
+        let mut trail = target.parent.trail();
+        trail.push(Named { directory: target.parent.id(), name: target.name });
+        let told = (ChangeKind::Added, &*trail, None);
+        self.report(cause.scope, told, notify_filter::FILE_NAME, open.parent_key);
         Ok(Step::Done(()))
     }
 }

@@ -35,7 +35,7 @@ pub(crate) use admit::{Admission, Admitted, Entered};
 use cache::{Clock, LeaseId};
 use effects::{Effect, Effects};
 use file::FileState;
-use notify::Watch;
+use notify::{Watch, Watches};
 pub use open::Open;
 pub(crate) use open::{ANY_COPY, HeldTimes, Listing};
 use read_ahead::ReadAhead;
@@ -137,6 +137,8 @@ pub struct OpenTable {
     /// Directory leases; while 0, changes of children need not look for their parent.
     pub(crate) directory_leases: AtomicUsize,
     pub(crate) read_ahead: ReadAhead,
+    /// Of each store, by the volume of its files.
+    watches: Mutex<HashMap<u64, Weak<Watches>>, ranks::StoreWatches>,
 }
 
 impl OpenTable {
@@ -158,6 +160,7 @@ impl OpenTable {
             deletes_pending: AtomicUsize::new(0),
             directory_leases: AtomicUsize::new(0),
             read_ahead: ReadAhead::default(),
+            watches: Mutex::default(),
         })
     }
 
@@ -315,6 +318,18 @@ impl OpenTable {
 
     pub(crate) fn files(&self) -> Vec<Arc<FileState>> {
         self.files.iter().flat_map(|shard| shard.lock().values().cloned().collect::<Vec<_>>()).collect()
+    }
+
+    /// Those of the store with files of this volume, of all of its roots.
+    pub(crate) fn watches_of(&self, volume: u64) -> Arc<Watches> {
+        let mut all = self.watches.lock();
+        if let Some(watches) = all.get(&volume).and_then(Weak::upgrade) {
+            return watches;
+        }
+        all.retain(|_, watches| watches.strong_count() > 0);
+        let watches = Arc::new(Watches::default());
+        all.insert(volume, Arc::downgrade(&watches));
+        watches
     }
 
     /// Lets go of the entry when nothing is in it; it must not be locked.

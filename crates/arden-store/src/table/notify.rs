@@ -14,7 +14,7 @@ use arden_lock::{Mutex, ranks};
 use crate::{
     error::StoreError,
     fs::{Change, HeldBytes, OpenId, WaitId},
-    store::{ChangeKind, OUTSIDE, Result, WatchGuard},
+    store::{ChangeKind, FileId, Named, Result, WatchGuard},
 };
 
 /// A directory that an open watches, from its first query to its close.
@@ -27,8 +27,9 @@ pub(crate) struct Watch {
     held: Arc<dyn HeldBytes>,
     /// The store listens for changes from outside here while this is kept.
     pub outside: OnceLock<WatchGuard>,
-    /// Where it stands in the map; changed with the map locked.
-    path: Mutex<String, ranks::WatchPath>,
+    directory: FileId,
+    /// `Fs::identity` of the root it was opened through.
+    root: usize,
     state: Mutex<WatchState, ranks::Watch>,
 }
 
@@ -52,17 +53,30 @@ fn wire_bytes(name: &str) -> usize {
 impl Watch {
     /// Beyond `buffer_max` bytes, or what `held` allows, it forgets what it has, and its next query is answered with
     /// `ChangesLost`.
-    pub fn new(open: OpenId, filter: u32, recursive: bool, buffer_max: usize, held: Arc<dyn HeldBytes>) -> Watch {
+    pub fn new(
+        open: OpenId,
+        (root, directory): (usize, FileId),
+        filter: u32,
+        recursive: bool,
+        buffer_max: usize,
+        held: Arc<dyn HeldBytes>,
+    ) -> Watch {
         Watch {
             open,
+            directory,
+            root,
             filter,
             recursive,
             buffer_max,
             held,
             outside: OnceLock::new(),
-            path: Mutex::default(),
             state: Mutex::default(),
         }
+    }
+
+    /// A store that tells of changes from outside tells of those through its other roots, too.
+    fn hears_from(&self, root: usize) -> bool {
+        self.root == root || self.outside.get().is_none()
     }
 
     /// The changes so far, or None: `wait` was queued.
@@ -172,12 +186,15 @@ impl WatchState {
     }
 }
 
-/// All watches below one root, by the path of the directory.
+/// All watches of a store, through whatever root, by their directory.
 #[derive(Default)]
 pub(crate) struct Watches {
     count: AtomicUsize,
-    by_path: Mutex<HashMap<String, Vec<Arc<Watch>>>, ranks::Watches>,
+    by_directory: Mutex<HashMap<FileId, Vec<Arc<Watch>>>, ranks::Watches>,
 }
+
+/// What happened, to what the trail leads to, or to this stream of it.
+pub(crate) type Told<'a> = (ChangeKind, &'a [Named], Option<&'a str>);
 
 /// With backslashes; "" is the root.
 pub(crate) fn join(path: &[String]) -> String {
@@ -189,43 +206,41 @@ impl Watches {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    pub fn add(&self, directory: &[String], watch: Arc<Watch>) {
-        let mut map = self.by_path.lock();
-        *watch.path.lock() = join(directory);
-        map.entry(join(directory)).or_default().push(watch);
+    pub fn add(&self, watch: Arc<Watch>) {
+        self.by_directory.lock().entry(watch.directory).or_default().push(watch);
         self.count.fetch_add(1, Ordering::AcqRel);
     }
 
     pub fn remove(&self, watch: &Arc<Watch>) {
-        let mut map = self.by_path.lock();
-        let path = watch.path.lock().clone();
-        let Some(list) = map.get_mut(&path) else { return };
+        let mut map = self.by_directory.lock();
+        let Some(list) = map.get_mut(&watch.directory) else { return };
         let before = list.len();
         list.retain(|w| !Arc::ptr_eq(w, watch));
         if list.len() < before {
             self.count.fetch_sub(1, Ordering::AcqRel);
         }
         if list.is_empty() {
-            map.remove(&path);
+            map.remove(&watch.directory);
         }
     }
 
-    /// Tells whoever watches above the paths. Several changes belong together: the two of a rename.
-    pub fn report(&self, filter: u32, changes: &[(ChangeKind, &[String], Option<&str>)], woken: &mut Vec<WaitId>) {
+    /// Tells whoever watches above the trails of what was done through `root`. Several changes belong together: the two
+    /// of a rename.
+    pub fn report(&self, root: usize, filter: u32, changes: &[Told<'_>], woken: &mut Vec<WaitId>) {
         if self.is_empty() {
             return;
         }
-        let map = self.by_path.lock();
-        for (i, (_, path, _)) in changes.iter().enumerate().filter(|(_, (_, path, _))| !is_outside(path)) {
-            for depth in 0..path.len() {
-                // A directory above both paths of a rename hears of both at once.
-                if changes[..i].iter().any(|(_, p, _)| p.len() > depth && p[..depth] == path[..depth]) {
+        let map = self.by_directory.lock();
+        for (i, (_, trail, _)) in changes.iter().enumerate() {
+            for Named { directory, .. } in *trail {
+                // A directory above both names of a rename hears of both at once.
+                if changes[..i].iter().any(|(_, other, _)| other.iter().any(|named| named.directory == *directory)) {
                     continue;
                 }
-                let Some(list) = map.get(&join(&path[..depth])) else { continue };
+                let Some(list) = map.get(directory) else { continue };
                 // Watches of one directory hear the same, but for how deep they look.
-                let names = [false, true].map(|recursive| names_below(changes, &path[..depth], recursive));
-                for w in list.iter().filter(|w| w.filter & filter != 0) {
+                let names = [false, true].map(|recursive| names_below(changes, *directory, recursive));
+                for w in list.iter().filter(|w| w.filter & filter != 0 && w.hears_from(root)) {
                     let names = &names[usize::from(w.recursive)];
                     if !names.is_empty() {
                         w.add(names, woken);
@@ -236,8 +251,8 @@ impl Watches {
     }
 
     /// Ends the queries that wait on this directory.
-    pub fn interrupt(&self, directory: &[String], error: StoreError, woken: &mut Vec<WaitId>) {
-        if let Some(list) = self.by_path.lock().get(&join(directory)) {
+    pub fn interrupt(&self, directory: FileId, error: StoreError, woken: &mut Vec<WaitId>) {
+        if let Some(list) = self.by_directory.lock().get(&directory) {
             for w in list {
                 w.interrupt(error, woken);
             }
@@ -246,58 +261,23 @@ impl Watches {
 
     /// Outside changes were lost.
     pub fn overflow(&self, woken: &mut Vec<WaitId>) {
-        for w in self.by_path.lock().values().flatten() {
+        for w in self.by_directory.lock().values().flatten() {
             w.overflow(woken);
-        }
-    }
-
-    /// A directory moved: watches of it and below it go along.
-    pub fn renamed(&self, from: &[String], to: &[String]) {
-        if self.is_empty() {
-            return;
-        }
-        let (from, to) = (join(from), join(to));
-        let mut map = self.by_path.lock();
-        let moved: Vec<String> = map
-            .keys()
-            .filter(|k| **k == from || k.strip_prefix(from.as_str()).is_some_and(|r| r.starts_with('\\')))
-            .cloned()
-            .collect();
-        for old in moved {
-            if let Some(list) = map.remove(&old) {
-                let new = format!("{to}{}", &old[from.len()..]);
-                for w in &list {
-                    w.path.lock().clone_from(&new);
-                }
-                map.entry(new).or_default().extend(list);
-            }
         }
     }
 }
 
 /// The changes below `directory`, directly or with `recursive` at any depth, as a watch of it is told.
-fn names_below(
-    changes: &[(ChangeKind, &[String], Option<&str>)],
-    directory: &[String],
-    recursive: bool,
-) -> Vec<(ChangeKind, String)> {
-    let depth = directory.len();
-    changes
-        .iter()
-        .filter(|(_, p, _)| {
-            !is_outside(p) && p.len() > depth && (recursive || p.len() == depth + 1) && p[..depth] == *directory
-        })
-        .map(|(kind, p, stream)| (*kind, name_below(&p[depth..], *stream)))
-        .collect()
+fn names_below(changes: &[Told<'_>], directory: FileId, recursive: bool) -> Vec<(ChangeKind, String)> {
+    let below = |(kind, trail, stream): &Told<'_>| {
+        let at = trail.iter().position(|named| named.directory == directory)?;
+        (recursive || at + 1 == trail.len()).then(|| (*kind, name_below(&trail[at..], *stream)))
+    };
+    changes.iter().filter_map(below).collect()
 }
 
-/// Who watches the root is told nothing of what is not below it any more.
-fn is_outside(path: &[String]) -> bool {
-    path.first().is_some_and(|first| first == OUTSIDE)
-}
-
-fn name_below(path: &[String], stream: Option<&str>) -> String {
-    let mut name = join(path);
+fn name_below(trail: &[Named], stream: Option<&str>) -> String {
+    let mut name = trail.iter().map(|named| named.name.as_str()).collect::<Vec<_>>().join("\\");
     if let Some(s) = stream {
         name.push(':');
         name.push_str(s);
@@ -343,8 +323,27 @@ mod tests {
         }
     }
 
-    fn path(p: &str) -> Vec<String> {
-        p.split('\\').filter(|c| !c.is_empty()).map(str::to_owned).collect()
+    fn id(file: u64) -> FileId {
+        FileId { volume: 1, file }
+    }
+
+    /// Directories by the hash of their paths.
+    fn directory(path: &str) -> FileId {
+        id(path.bytes().fold(7, |h, b| h * 31 + u64::from(b)))
+    }
+
+    fn trail(path: &str) -> Vec<Named> {
+        let mut above = String::new();
+        let named = |name: &str| {
+            let directory = directory(&above);
+            above = if above.is_empty() { name.to_owned() } else { format!("{above}\\{name}") };
+            Named { directory, name: name.to_owned() }
+        };
+        path.split('\\').map(named).collect()
+    }
+
+    fn watch(open: u64, at: &str, recursive: bool, buffer_max: usize, held: Arc<dyn HeldBytes>) -> Arc<Watch> {
+        Arc::new(Watch::new(OpenId(open), (0, directory(at)), 1, recursive, buffer_max, held))
     }
     fn change(kind: ChangeKind, name: &str) -> Change {
         Change { kind, name: name.to_owned() }
@@ -353,20 +352,20 @@ mod tests {
     #[test]
     fn direct_and_recursive_watches() {
         let watches = Watches::default();
-        let flat = Arc::new(Watch::new(OpenId(1), 1, false, 1000, Counted::up_to(1 << 20)));
-        let deep = Arc::new(Watch::new(OpenId(2), 1, true, 1000, Counted::up_to(1 << 20)));
-        watches.add(&path("a"), flat.clone());
-        watches.add(&[], deep.clone());
+        let flat = watch(1, "a", false, 1000, Counted::up_to(1 << 20));
+        let deep = watch(2, "", true, 1000, Counted::up_to(1 << 20));
+        watches.add(flat.clone());
+        watches.add(deep.clone());
         let mut woken = Vec::new();
         assert_eq!(flat.query(1000, || Ok(WaitId(7))).unwrap(), None);
-        watches.report(1, &[(ChangeKind::Added, &path("a\\b\\c"), None)], &mut woken);
+        watches.report(0, 1, &[(ChangeKind::Added, &trail("a\\b\\c"), None)], &mut woken);
         assert!(woken.is_empty());
-        watches.report(2, &[(ChangeKind::Added, &path("a\\d"), None)], &mut woken);
+        watches.report(0, 2, &[(ChangeKind::Added, &trail("a\\d"), None)], &mut woken);
         assert!(woken.is_empty(), "another filter");
-        watches.report(1, &[(ChangeKind::Added, &path("a\\d"), None)], &mut woken);
+        watches.report(0, 1, &[(ChangeKind::Added, &trail("a\\d"), None)], &mut woken);
         assert_eq!(woken, [WaitId(7)]);
         // What comes after the wait ended is for the next call.
-        watches.report(1, &[(ChangeKind::Removed, &path("a\\d"), None)], &mut woken);
+        watches.report(0, 1, &[(ChangeKind::Removed, &trail("a\\d"), None)], &mut woken);
         let first = flat.query(1000, || unreachable!()).unwrap().unwrap();
         assert_eq!(first, [change(ChangeKind::Added, "d")]);
         let second = flat.query(1000, || unreachable!()).unwrap().unwrap();
@@ -376,19 +375,19 @@ mod tests {
     }
 
     #[test]
-    fn renames_stay_together_and_watches_move() {
+    fn renames_stay_together_and_watches_stay_with_their_directory() {
         let watches = Watches::default();
-        let w = Arc::new(Watch::new(OpenId(1), 1, false, 1000, Counted::up_to(1 << 20)));
-        watches.add(&path("x"), w.clone());
-        let (old, new) = (path("x\\old"), path("x\\new"));
+        let w = watch(1, "x", false, 1000, Counted::up_to(1 << 20));
+        watches.add(w.clone());
+        let (old, new) = (trail("x\\old"), trail("x\\new"));
         let mut woken = Vec::new();
-        watches.report(1, &[(ChangeKind::RenamedOld, &old, None), (ChangeKind::RenamedNew, &new, None)], &mut woken);
+        watches.report(0, 1, &[(ChangeKind::RenamedOld, &old, None), (ChangeKind::RenamedNew, &new, None)], &mut woken);
         assert_eq!(
             w.query(1000, || unreachable!()).unwrap().unwrap(),
             [change(ChangeKind::RenamedOld, "old"), change(ChangeKind::RenamedNew, "new")]
         );
-        watches.renamed(&path("x"), &path("y\\z"));
-        watches.report(1, &[(ChangeKind::Added, &path("y\\z\\q"), Some("s"))], &mut woken);
+        let moved = [&trail("y\\z")[..], &[Named { directory: directory("x"), name: "q".into() }]].concat();
+        watches.report(0, 1, &[(ChangeKind::Added, &moved, Some("s"))], &mut woken);
         assert_eq!(w.query(1000, || unreachable!()).unwrap().unwrap(), [change(ChangeKind::Added, "q:s")]);
         watches.remove(&w);
         assert!(watches.is_empty());
@@ -397,14 +396,14 @@ mod tests {
     #[test]
     fn too_much_is_an_overflow_once() {
         let watches = Watches::default();
-        let w = Arc::new(Watch::new(OpenId(1), 1, false, 100, Counted::up_to(1 << 20)));
-        watches.add(&[], w.clone());
+        let w = watch(1, "", false, 100, Counted::up_to(1 << 20));
+        watches.add(w.clone());
         for i in 0..20 {
-            watches.report(1, &[(ChangeKind::Added, &path(&format!("file{i}")), None)], &mut Vec::new());
+            watches.report(0, 1, &[(ChangeKind::Added, &trail(&format!("file{i}")), None)], &mut Vec::new());
         }
         assert_eq!(w.query(1000, || unreachable!()), Err(StoreError::ChangesLost));
         assert_eq!(w.query(1000, || Ok(WaitId(1))), Ok(None));
-        watches.report(1, &[(ChangeKind::Added, &path("a"), None)], &mut Vec::new());
+        watches.report(0, 1, &[(ChangeKind::Added, &trail("a"), None)], &mut Vec::new());
         assert_eq!(w.query(4, || unreachable!()), Err(StoreError::ChangesLost), "reply too small");
         let mut woken = Vec::new();
         assert_eq!(w.query(4, || Ok(WaitId(2))), Ok(None));
@@ -418,12 +417,12 @@ mod tests {
     fn watches_are_bounded_together() {
         let watches = Watches::default();
         let (mine, other) = (Counted::up_to(1 << 20), Counted::up_to(1 << 20));
-        let many: Vec<_> = (0..200).map(|i| Arc::new(Watch::new(OpenId(i), 1, false, 1 << 16, mine.clone()))).collect();
-        many.iter().for_each(|w| watches.add(&[], w.clone()));
-        let theirs = Arc::new(Watch::new(OpenId(999), 1, false, 1 << 16, other.clone()));
-        watches.add(&[], theirs.clone());
+        let many: Vec<_> = (0..200).map(|i| watch(i, "", false, 1 << 16, mine.clone())).collect();
+        many.iter().for_each(|w| watches.add(w.clone()));
+        let theirs = watch(999, "", false, 1 << 16, other.clone());
+        watches.add(theirs.clone());
         for i in 0..1500 {
-            watches.report(1, &[(ChangeKind::Added, &path(&format!("file{i:06}")), None)], &mut Vec::new());
+            watches.report(0, 1, &[(ChangeKind::Added, &trail(&format!("file{i:06}")), None)], &mut Vec::new());
         }
         assert_eq!(mine.most.load(Ordering::Relaxed), 1 << 20, "as much as allowed, and no more");
         let answers = many.iter().map(|w| w.query(1 << 16, || unreachable!()));

@@ -12,8 +12,8 @@ use arden_store::error::{NotDone, StoreError};
 use arden_store::name::is_short;
 use arden_store::open_stream::StreamRef;
 use arden_store::store::{
-    BasicUpdate, ClusterRun, DirCursor, Ea, FileId, Integrity, NewFile, Node, NodeRef, OUTSIDE, Result, Stat,
-    StreamDelta, StreamEntry, StreamSnapshotInfo, Wait,
+    BasicUpdate, ClusterRun, DirCursor, Ea, FileId, Integrity, Named, NewFile, Node, NodeRef, OUTSIDE, Result, Stat,
+    StreamDelta, StreamEntry, StreamSnapshotInfo, Trail, Wait,
 };
 use arden_wire::{
     access::ATTR_SETTABLE,
@@ -197,18 +197,29 @@ impl Node for VolNode {
         found.ok().flatten().unwrap_or_else(|| vec![OUTSIDE.into(), self.file.ino.to_string(), p.name])
     }
 
-    fn directory(&self) -> Option<FileId> {
-        let parent = match self.file.ino {
-            ROOT_INO => return None,
-            ino if ino == self.shared.root => load_inode(&self.shared.view().ok()?, ino).ok()?.parent,
-            _ => self.link.place.lock().parent,
-        };
-        Some(FileId { volume: self.shared.volume_id, file: parent })
+    fn trail(&self) -> Trail {
+        let volume = self.shared.volume_id;
+        let found = self.shared.view().and_then(|view| {
+            let (parent, name) = match self.file.ino {
+                ROOT_INO => return Ok(Vec::new()),
+                ino if ino == self.shared.root => {
+                    let root = load_inode(&view, ino)?;
+                    (root.parent, root.name)
+                }
+                _ => {
+                    let place = self.link.place.lock();
+                    (place.parent, place.name.clone())
+                }
+            };
+            Ok(names::trail(&view, ROOT_INO, parent, &name)?.unwrap_or_default())
+        });
+        let named = |(directory, name)| Named { directory: FileId { volume, file: directory }, name };
+        found.unwrap_or_default().into_iter().map(named).collect()
     }
 
     fn is_above(&self, other: &dyn Node) -> Result<bool> {
-        let Some(directory) = other.directory().filter(|d| d.volume == self.shared.volume_id) else { return Ok(false) };
-        Ok(names::is_below(&self.shared.view()?, directory.file, self.file.ino)?)
+        let id = self.id();
+        Ok(other.trail().iter().any(|named| named.directory == id))
     }
 
     fn place(&self) -> (u64, String) {

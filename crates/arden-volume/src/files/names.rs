@@ -57,14 +57,19 @@ pub fn is_empty(view: &dyn View, directory: u64) -> VolResult<bool> {
 
 /// The components from `root` down to `parent\name`; None when it is not below.
 pub fn path(view: &dyn View, root: u64, parent: u64, name: &str) -> VolResult<Option<Vec<String>>> {
-    let mut out = vec![name.to_owned()];
+    Ok(trail(view, root, parent, name)?.map(|trail| trail.into_iter().map(|(_, name)| name).collect()))
+}
+
+/// The same, each with the number of its directory.
+pub fn trail(view: &dyn View, root: u64, parent: u64, name: &str) -> VolResult<Option<Vec<(u64, String)>>> {
+    let mut out = vec![(parent, name.to_owned())];
     let mut at = parent;
     while at != root {
         if at == ROOT_INO || out.len() > DEPTH_MAX {
             return Ok(None);
         }
         let inode = load_inode(view, at)?;
-        out.push(inode.name);
+        out.push((inode.parent, inode.name));
         at = inode.parent;
     }
     out.reverse();
