@@ -31,12 +31,13 @@ use crate::state::room::Room;
 use crate::state::rounds::Rounds;
 use crate::state::slots::Slots;
 use crate::state::trims::Trims;
+use crate::state::unflushed::Unflushed;
 use crate::state::views::{Gate, PoolViews, SpaceViews};
 
 /// What may be tuned; the defaults are meant for daemons, simulation makes things small.
 #[derive(Debug, Clone)]
 pub struct PoolConfig {
-    /// Small writes gathered in memory, at most.
+    /// Small writes gathered in memory, at most. Half leaves in a round, and the next gathers while that is flushed.
     pub gather_bytes_max: u64,
     /// Durable writes up to this go through the journal.
     pub journal_write_max: usize,
@@ -54,7 +55,7 @@ pub struct PoolConfig {
 impl Default for PoolConfig {
     fn default() -> PoolConfig {
         PoolConfig {
-            gather_bytes_max: 16 << 20,
+            gather_bytes_max: 32 << 20,
             journal_write_max: 64 << 10,
             tick_ms: 1000,
             grace_ms: 300_000,
@@ -236,6 +237,7 @@ pub(crate) struct Inner {
     pub(crate) removal: Mutex,
     pub(crate) flips: Flips,
     pub(crate) patches: Rc<PatchWork>,
+    pub(crate) unflushed: Rc<Unflushed>,
     pub(crate) room: Rc<Room>,
     pub(crate) life: Lifecycle,
     pub(crate) background: Background,
@@ -284,6 +286,7 @@ impl Inner {
             removal: Mutex::default(),
             flips: Flips::default(),
             patches: Rc::default(),
+            unflushed: Rc::default(),
             room: Rc::default(),
             life: Lifecycle::new(&views),
             events: Events::default(),

@@ -90,6 +90,11 @@ impl Pool {
                 in_place.push((s, placed));
             }
         }
+        // Whoever needs only some room goes on beside that flush.
+        self.0.unflushed.want();
+        if bytes == u64::MAX && !self.settle().await {
+            error = error.or(Some(SpaceError::Offline));
+        }
         let mut again = false;
         if !in_place.is_empty() {
             error = self.flush_disks().await.err().or(error);

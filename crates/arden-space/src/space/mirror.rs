@@ -531,6 +531,8 @@ impl Space {
         let shape = self.rt.shape;
         let (start, len) = (first * BLOCK_BYTES, (end - first) * BLOCK_BYTES);
         let _guard = self.rt.locks.lock(start, start + len).await;
+        // Nothing of a round comes after the close.
+        self.pool.alive()?;
         let opening = self.pool.0.life.is_opening();
         // What was replaced while we waited is taken as it is now, if it is in the log.
         let now: Vec<(u64, crate::state::overlay::Entry)> = self.rt.overlay.borrow().snapshot(first, end);

@@ -19,6 +19,7 @@ use crate::pool::slab::SlabUse;
 use crate::space::open_space::{Part, Space, Verifier, no_content};
 use crate::state::flips::Flip;
 use crate::state::map::GroupChange;
+use crate::state::overlay::Entry;
 use crate::state::patches::Patch;
 
 /// How often a stripe is written again because its disks changed meanwhile.
@@ -42,6 +43,14 @@ struct Place {
     disk: Rc<DiskRt>,
     slab: u32,
     _hold: SlabUse,
+}
+
+/// Pieces of a stripe (part, offset in the unit, content) that lie wherever they were looked for when that was asked last.
+pub(crate) struct Written {
+    group: usize,
+    slot: u16,
+    pieces: Vec<(usize, u64, SharedBuf)>,
+    places: Vec<Place>,
 }
 
 /// The column that holds part `i` (data, then P, then Q) of the stripe in `slot`.
@@ -298,13 +307,16 @@ impl Space {
     /// Puts what is newer of a stripe in its place: by a change in place or, when that is not
     /// possible or costs more, by writing all of it to a free slot. False: `how` forbids it.
     pub(crate) async fn destage(&self, group: usize, stripe: usize, how: Leave) -> SpaceResult<bool> {
-        let shape = self.rt.shape;
         let (first, end) = self.stripe_blocks(group, stripe);
+        if self.rt.patching.contains((group, stripe)) {
+            self.pool.settle().await;
+        }
         if self.pool.0.patches.are_forbidden() && self.rt.patching.contains((group, stripe)) {
             // Who patches it waits for the log, whose holder we are or work for.
             return Ok(true);
         }
-        let _guard = self.rt.stripe_locks.lock(first, end).await;
+        let mut guard = Some(self.rt.stripe_locks.lock(first, end).await);
+        self.pool.alive()?;
         let _leaving = self.pool.0.room.leaving();
         let newer = self.rt.overlay.borrow().snapshot(first, end);
         if newer.is_empty() {
@@ -318,7 +330,7 @@ impl Space {
             let Some(g) = map.group(self.rt.id, group) else { return Err(SpaceError::Closed) };
             g.stripes.get(stripe).unwrap_or(UNWRITTEN)
         };
-        if how != Leave::Full && old != UNWRITTEN && self.patch(group, stripe, &newer, old).await? {
+        if how != Leave::Full && old != UNWRITTEN && self.patch((group, stripe), &newer, old, &mut guard).await? {
             return Ok(true);
         }
         if how == Leave::InPlace {
@@ -327,6 +339,28 @@ impl Space {
         // What the log says of the old slot is void, too, also where it has no data of it any more.
         let patched = self.patch_of(group, old).map_or(0, |p| p.upto());
         let upto = newer.iter().map(|(_, e)| e.version).fold(patched, u64::max);
+        let data = self.whole_stripe((group, stripe), old, &newer).await?;
+        let slot = self.get_slot(group, stripe).await?;
+        tracing::trace!("stripe {stripe} of group {group} from slot {old} to {slot}, newer {:?}", versions(&newer));
+        let units: Vec<_> = self.with_parity(data).into_iter().enumerate().map(|(i, b)| (i, 0, b)).collect();
+        let result = self.write_moved(group, slot, units, || self.is_relied_on(group, stripe, old)).await;
+        if result.is_ok() {
+            self.flip(group, stripe, slot, upto);
+        } else if let Some(rt) = self.rt.group_rt(group) {
+            rt.slots.give_back(slot);
+        }
+        result.map(|()| true)
+    }
+
+    /// The data of a stripe with what is newer, by column: what is missing is read from slot `old`.
+    async fn whole_stripe(
+        &self,
+        (group, stripe): (usize, usize),
+        old: u16,
+        newer: &[(u64, Entry)],
+    ) -> SpaceResult<Vec<Buf>> {
+        let shape = self.rt.shape;
+        let (first, _) = self.stripe_blocks(group, stripe);
         let unit = (shape.interleave / BLOCK_BYTES) as usize;
         let data_columns = shape.data_columns();
         let mut data: Vec<Buf> = Vec::with_capacity(shape.columns);
@@ -350,21 +384,12 @@ impl Space {
         for r in join_all(reads).await {
             data.push(r?);
         }
-        for (b, e) in &newer {
+        for (b, e) in newer {
             let at = (b - first) as usize;
             let to = at % unit * BLOCK_BYTES as usize;
             data[at / unit][to..to + BLOCK_BYTES as usize].copy_from_slice(&e.data);
         }
-        let slot = self.get_slot(group, stripe).await?;
-        tracing::trace!("stripe {stripe} of group {group} from slot {old} to {slot}, newer {:?}", versions(&newer));
-        let units: Vec<_> = self.with_parity(data).into_iter().enumerate().map(|(i, b)| (i, 0, b)).collect();
-        let result = self.write_placed(group, slot, &units, || self.is_relied_on(group, stripe, old)).await;
-        if result.is_ok() {
-            self.flip(group, stripe, slot, upto);
-        } else if let Some(rt) = self.rt.group_rt(group) {
-            rt.slots.give_back(slot);
-        }
-        result.map(|()| true)
+        Ok(data)
     }
 
     /// Something durable would be lost with what was written of the stripe, if it moved from slot `old` by that: what lies
@@ -375,47 +400,68 @@ impl Space {
         old != UNWRITTEN || self.rt.logged.any_in(first..end) || p.journal.is_locked() || p.life.is_opening()
     }
 
-    /// Writes pieces (part, offset in the unit, content) of the stripe in `slot` until they are
-    /// wherever they are now looked for; where `is_relied_on`, flushed. Until then the log and the old place count: more
+    /// Writes all of a stripe to `slot`; where it `is_relied_on`, flushed. Until then the log and the old place count: more
     /// disks than the layout bears may fail that flush, while others take a map. Who asks acts before the next await.
+    async fn write_moved(
+        &self,
+        group: usize,
+        slot: u16,
+        units: Vec<(usize, u64, SharedBuf)>,
+        is_relied_on: impl Fn() -> bool,
+    ) -> SpaceResult<()> {
+        let mut written = self.write_placed(group, slot, units).await?;
+        if is_relied_on() { self.flush_placed(&mut written).await } else { Ok(()) }
+    }
+
+    /// Writes pieces of the stripe in `slot` until they are wherever they are now looked for.
     pub(crate) async fn write_placed(
         &self,
         group: usize,
         slot: u16,
-        pieces: &[(usize, u64, SharedBuf)],
-        is_relied_on: impl Fn() -> bool,
-    ) -> SpaceResult<()> {
-        let columns: Vec<usize> = pieces.iter().map(|p| column_of(p.0, slot, self.rt.shape.columns)).collect();
+        pieces: Vec<(usize, u64, SharedBuf)>,
+    ) -> SpaceResult<Written> {
+        let mut written = Written { group, slot, pieces, places: Vec::new() };
+        self.write_until_placed(&mut written).await?;
+        Ok(written)
+    }
+
+    async fn write_until_placed(&self, w: &mut Written) -> SpaceResult<()> {
         for _ in 0..REWRITES_MAX {
-            let written = self.write_stripe(group, slot, pieces).await?;
-            if !self.all_written(group, &columns, &written) {
-                continue;
-            }
-            if !is_relied_on() {
-                return Ok(());
-            }
-            // Whom it fails for is no longer here, and who left and returned meanwhile is written to again.
-            let _ = self.pool.flush_disks().await;
-            if self.group_serves(group) && self.all_written(group, &columns, &written) {
+            w.places = self.write_stripe(w.group, w.slot, &w.pieces).await?;
+            if self.all_written(w) {
                 return Ok(());
             }
         }
         Err(SpaceError::Offline)
     }
 
+    /// Flushes what was written, in every place where it is now looked for.
+    pub(crate) async fn flush_placed(&self, w: &mut Written) -> SpaceResult<()> {
+        for _ in 0..REWRITES_MAX {
+            // Whom it fails for is no longer here, and who left and returned meanwhile is written to again.
+            let _ = self.pool.flush_disks().await;
+            if self.group_serves(w.group) && self.all_written(w) {
+                return Ok(());
+            }
+            self.write_until_placed(w).await?;
+        }
+        Err(SpaceError::Offline)
+    }
+
     /// Is everything in every place where it is now looked for? A disk may have returned and
     /// been brought up to date, or a column may have begun to move, while we wrote.
-    fn all_written(&self, group: usize, columns: &[usize], written: &[Place]) -> bool {
+    fn all_written(&self, w: &Written) -> bool {
         let map = self.pool.0.map.read();
-        let Some(g) = map.group(self.rt.id, group) else { return false };
-        columns.iter().all(|&column| {
+        let Some(g) = map.group(self.rt.id, w.group) else { return false };
+        w.pieces.iter().all(|piece| {
+            let column = column_of(piece.0, w.slot, self.rt.shape.columns);
             let c = &g.columns[column];
             // A stale column counts too: a resync that is under way no longer looks back.
             [Some((c.disk, c.slab)), c.target].into_iter().flatten().all(|(d, s)| {
                 match self.pool.disk(d).filter(|d| d.online.get()) {
                     // The column too: its slab may have been another column's when we wrote.
                     Some(disk) => {
-                        written.iter().any(|w| w.column == column && w.slab == s && Rc::ptr_eq(&w.disk, &disk))
+                        w.places.iter().any(|p| p.column == column && p.slab == s && Rc::ptr_eq(&p.disk, &disk))
                     }
                     None => true,
                 }
@@ -444,6 +490,7 @@ impl Space {
     /// Waits for a free slot; moves that are not durable yet are made so.
     async fn get_slot(&self, group: usize, stripe: usize) -> SpaceResult<u16> {
         for _ in 0..SLOT_WAITS_MAX {
+            self.pool.alive()?;
             if self.is_gone(group) {
                 // None comes free any more, and whoever waits for the stripe waits for us.
                 return Err(SpaceError::Closed);
@@ -552,7 +599,7 @@ impl Space {
     /// Puts gathered stripes in their place, complete ones first.
     pub(crate) async fn apply_parity(&self, bytes_max: u64) -> SpaceResult<u64> {
         let shape = self.rt.shape;
-        let (mut list, mut offline) = (Vec::new(), None);
+        let (mut list, mut offline, mut unflushed) = (Vec::new(), None, false);
         {
             let o = self.rt.overlay.borrow();
             let mut at = 0;
@@ -566,9 +613,17 @@ impl Space {
                 }
                 let stripe = (b * BLOCK_BYTES % shape.group_bytes / shape.stripe_bytes) as usize;
                 let (first, end) = self.stripe_blocks(group, stripe);
-                list.push((o.count(first, end), group, stripe));
                 at = end;
+                // It leaves memory with the next flush.
+                if bytes_max != u64::MAX && self.rt.patching.contains((group, stripe)) {
+                    unflushed = true;
+                    continue;
+                }
+                list.push((o.count(first, end), group, stripe));
             }
+        }
+        if list.is_empty() && unflushed && !self.pool.settle().await {
+            offline = Some(SpaceError::Offline);
         }
         if bytes_max != u64::MAX {
             list.sort_by_key(|l| std::cmp::Reverse(l.0));

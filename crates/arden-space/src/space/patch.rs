@@ -11,13 +11,16 @@ use arden_block::{BLOCK_BYTES, Buf, LocalFuture, SharedBuf};
 
 use crate::base::error::{SpaceError, SpaceResult};
 use crate::base::gf;
+use crate::base::lock::RangeGuard;
 use crate::map::pool_map::Shape;
 use crate::pool::open_pool::{GroupRt, Pool, SpaceRt};
 use crate::space::open_space::Space;
+use crate::space::parity::Written;
 use crate::state::journal::Item;
 use crate::state::map::GroupChange;
 use crate::state::overlay::Entry;
 use crate::state::patches::{Changed, Patch};
+use crate::state::unflushed::Waiting;
 
 /// A larger change leaves as a whole stripe.
 const BLOCKS_MAX: usize = 32;
@@ -25,6 +28,8 @@ const BLOCKS_MAX: usize = 32;
 const COST_OF_ONE: u64 = 64 << 10;
 /// The log is written at least so often.
 const LOG_COPIES: u64 = 2;
+/// How long a change in place waits for others to be flushed with it.
+const FLUSH_NS: u64 = 100_000_000;
 /// How often a patch looks whether a reconstruction has ended.
 const LOOK_NS: u64 = 20_000;
 
@@ -113,6 +118,19 @@ impl Plan {
 }
 
 impl Pool {
+    /// Ends the changes in place that are written by now, with one flush. False when some could not be.
+    pub(crate) async fn settle(&self) -> bool {
+        let unflushed = &self.0.unflushed;
+        let (end, failed) = (unflushed.want(), unflushed.failed());
+        loop {
+            let ended = unflushed.ended();
+            if !unflushed.is_any_before(end) {
+                return unflushed.failed() == failed;
+            }
+            ended.await;
+        }
+    }
+
     /// The largest patch that fits into a batch with others.
     fn patch_blocks_max(&self) -> usize {
         let size = self.0.journal.state().size;
@@ -144,18 +162,19 @@ impl Space {
         Some((rt, Plan::new(&self.rt.shape, first, newer, self.pool.patch_blocks_max())?))
     }
 
-    /// Changes blocks of the stripe in `slot` where they lie. The caller holds the stripe. False:
-    /// nothing was done, the stripe has to leave as a whole.
+    /// Changes blocks of the stripe in `slot` where they lie. The caller holds the stripe: `guard` goes, for the change
+    /// ends when the disks have been flushed, by itself soon or at [`Pool::settle`]. False: nothing was done, the stripe
+    /// has to leave as a whole.
     pub(crate) async fn patch(
         &self,
-        group: usize,
-        stripe: usize,
+        (group, stripe): (usize, usize),
         newer: &[(u64, Entry)],
         slot: u16,
+        guard: &mut Option<RangeGuard>,
     ) -> SpaceResult<bool> {
         let Some((rt, plan)) = self.plan_patch(group, stripe, newer, slot) else { return Ok(false) };
         let p = &self.pool.0;
-        let _patching = Patching::new(self, (group, stripe));
+        let patching = Patching::new(self, (group, stripe));
         // Batches with data that its record will not repeat.
         let data_at = newer.iter().filter_map(|(_, e)| e.logged_at()).min();
         let data_kept = data_at.map(|at| p.patches.pins().hold(at));
@@ -194,9 +213,31 @@ impl Space {
             p.rt.sleep_ns(LOOK_NS).await;
         }
         // When this fails the patch stays registered, and the log stays, until the stripe moves.
-        self.write_placed(group, slot, &pieces(&patch.blocks), || true).await?;
-        self.end_patch(group, slot, &rt, &patch);
+        let written = self.write_placed(group, slot, pieces(&patch.blocks)).await?;
+        let holds = (guard.take(), patching, p.unflushed.begin());
+        let me = self.clone();
+        p.rt.spawn(async move { me.flush_patch((group, slot), rt, patch, written, holds).await });
         Ok(true)
+    }
+
+    /// Ends a change in place that is written. It waits for others, to share their flush.
+    async fn flush_patch(
+        self,
+        (group, slot): (usize, u16),
+        rt: Rc<GroupRt>,
+        patch: Rc<Patch>,
+        mut written: Written,
+        (_guard, _patching, waiting): (Option<RangeGuard>, Patching, Waiting),
+    ) {
+        while !waiting.is_wanted() {
+            if self.pool.0.rt.timeout_ns(FLUSH_NS, waiting.wanted()).await.is_none() {
+                waiting.want_all();
+            }
+        }
+        match self.flush_placed(&mut written).await {
+            Ok(()) => self.end_patch(group, slot, &rt, &patch),
+            Err(_) => waiting.failed(),
+        }
     }
 
     /// All of it is in place, and flushed. Everything happens between two awaits.

@@ -29,6 +29,16 @@ impl Pool {
         let _one = self.no_trim().await;
         self.0.life.close();
         self.0.background.wake();
+        self.wait_for_writes().await;
         Ok(())
+    }
+
+    /// Other rounds may be putting something in its place once more, that has left memory meanwhile or stays in the log for
+    /// its disks: they must not come after whoever opens the disks next.
+    async fn wait_for_writes(&self) {
+        for s in self.open_spaces() {
+            drop(s.rt.locks.lock(0, u64::MAX).await);
+            drop(s.rt.stripe_locks.lock(0, u64::MAX).await);
+        }
     }
 }
