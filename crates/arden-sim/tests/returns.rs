@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use arden_block::sim::{Faults, SimDisk};
 use arden_block::{BLOCK_BYTES, BlockDevice, Buf, Rt};
-use arden_space::{CreateOptions, Layout, OpenOptions, Pool, PoolConfig, Provision, Space, Verifier};
+use arden_space::{CreateOptions, Layout, OpenOptions, Pool, PoolConfig, Provision, Space, SpaceError, Verifier};
 use common::{attach_without, block, full, life_from};
 
 const BLOCKS: u64 = 40;
@@ -333,6 +333,46 @@ fn a_read_finds_a_copy_that_was_brought_up_to_date_meanwhile() {
         space.read(0, 4 * BLOCK_BYTES as usize).await.map(|b| b.iter().all(|&x| x == 2))
     });
     assert_eq!(read, Ok(true));
+}
+
+/// The only good copy dies while the other is brought up to date from it, or before anybody has noticed: then it is not.
+#[test]
+fn a_copy_is_not_up_to_date_because_the_good_one_does_not_answer() {
+    for layout in [Layout::Mirror2, Layout::Parity] {
+        let mut reads = Vec::new();
+        for step in 0..80 {
+            let all: Vec<SimDisk> = (0..3).map(|i| SimDisk::new(&format!("d{i}"), 6 << 20, 290 + i)).collect();
+            let read = life(&all, None, async move |rt: Rt, all: Vec<SimDisk>| {
+                let devices: Vec<Rc<dyn BlockDevice>> = all.iter().map(|d| d.attach(&rt)).collect();
+                let options = CreateOptions { slab_bytes: Some(128 << 10), config: config() };
+                let pool = Pool::create(&rt, "p", devices, Vec::new(), options).await.unwrap();
+                let columns = if layout == Layout::Parity { 3 } else { 1 };
+                let made = pool.create_space("s", layout, Some(columns), 4096, 32 << 12, Provision::Fixed).await;
+                let space = made.unwrap();
+                space.write(0, full(1, 32), false).await.unwrap();
+                pool.flush().await.unwrap();
+                let has: Vec<u16> = pool.space_map(space.id()).unwrap()[0].1.iter().map(|c| c.disk).collect();
+                let on = |column: usize| all[usize::from(has[column])].clone();
+                on(0).kill();
+                pool.report_failure(has[0]).await.unwrap();
+                space.write(0, full(2, 32), false).await.unwrap();
+                pool.flush().await.unwrap();
+                rt.sleep_ns(50_000_000).await;
+                on(0).revive();
+                let (clock, dies) = (rt.clone(), on(1));
+                rt.spawn(async move {
+                    clock.sleep_ns(step * 40_000).await;
+                    dies.kill();
+                });
+                let _ = pool.return_disk(on(0).attach(&rt)).await;
+                rt.sleep_ns(100_000_000).await;
+                space.read(0, BLOCK_BYTES as usize).await.map(|b| b[0])
+            });
+            reads.push(read.expect("it ends"));
+        }
+        assert!(reads.iter().all(|r| matches!(r, Ok(2) | Err(SpaceError::Offline))), "{layout:?}: {reads:?}");
+        assert!(reads.contains(&Ok(2)) && reads.contains(&Err(SpaceError::Offline)), "{layout:?}: {reads:?}");
+    }
 }
 
 /// One column comes to be read again, or lies elsewhere, while somebody reads a slot that its stripe has left: nothing

@@ -415,22 +415,25 @@ impl Space {
     }
 
     /// The first copy of a part that can be read and that `accept` takes. The copies are tried again as long as others
-    /// than before can be read: one may come up to date, and the next leave, while they are asked in turn.
-    pub(crate) async fn read_any_copy(&self, part: Part, accept: impl Fn(&Buf) -> bool) -> Option<Buf> {
+    /// than before can be read: one may come up to date, and the next leave, while they are asked in turn. `Unreadable` is
+    /// lost; a disk that did not answer, noticed by others or not, may still have it.
+    pub(crate) async fn read_any_copy(&self, part: Part, accept: impl Fn(&Buf) -> bool) -> SpaceResult<Buf> {
+        let mut error = SpaceError::Unreadable;
         for _ in 0..COPY_ROUNDS_MAX {
+            error = SpaceError::Unreadable;
             let before = self.readable_copies(part);
             for copy in 0..self.rt.shape.layout.copies() {
-                if let Ok(b) = self.read_choice(part, copy).await
-                    && accept(&b)
-                {
-                    return Some(b);
+                match self.read_choice(part, copy).await {
+                    Ok(b) if accept(&b) => return Ok(b),
+                    Ok(_) | Err(SpaceError::Unreadable | SpaceError::Device(IoError::Media)) => {}
+                    Err(_) => error = SpaceError::Offline,
                 }
             }
             if self.readable_copies(part) == before {
                 break;
             }
         }
-        None
+        Err(error)
     }
 
     /// Which attachments of disks hold readable copies of a part, and where.
@@ -477,7 +480,7 @@ impl Space {
         {
             return Ok(b);
         }
-        if let Some(b) = self.read_any_copy(part, |b| verify(offset, b)).await {
+        if let Ok(b) = self.read_any_copy(part, |b| verify(offset, b)).await {
             let b = b.share();
             self.write_part(part, &b).await?;
             self.pool.event(format!("healed block at {offset} of space {}", self.rt.id));

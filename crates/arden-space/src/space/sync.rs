@@ -78,7 +78,11 @@ impl Space {
 
     /// False: no copy of all of it can be read.
     async fn sync_part(&self, part: Part, equalize: bool) -> SpaceResult<bool> {
-        let Some(b) = self.read_any_copy(part, |_| true).await else { return Ok(false) };
+        let b = match self.read_any_copy(part, |_| true).await {
+            Ok(b) => b,
+            Err(SpaceError::Unreadable) => return Ok(false),
+            Err(e) => return Err(e),
+        };
         if equalize {
             self.write_part(part, &b.share()).await?;
         } else {

@@ -368,7 +368,7 @@ impl Space {
             let to_at = disk.areas.data_at + u64::from(to.1) * shape.slab_bytes + p.slab_at;
             let (me, disk) = (self.clone(), disk.clone());
             all.push(Box::pin(async move {
-                let Some(b) = me.read_any_copy(one, |_| true).await else { return Err(SpaceError::Unreadable) };
+                let b = me.read_any_copy(one, |_| true).await?;
                 if disk.write(to_at, b.share(), false).await.is_err() {
                     me.pool.fail_disk(&disk, "write failed").await?;
                     return Err(SpaceError::Offline);

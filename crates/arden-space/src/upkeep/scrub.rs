@@ -120,7 +120,7 @@ impl Space {
             }
             report.bytes += step.len * all.len() as u64;
             let Some(first) = all.first() else {
-                let lost = self.read_any_copy(step, |_| true).await.is_none();
+                let lost = matches!(self.read_any_copy(step, |_| true).await, Err(SpaceError::Unreadable));
                 // That nothing can be read of a space that was deleted meanwhile is no loss.
                 report.lost += u64::from(lost && !self.is_gone(part.group));
                 continue;
