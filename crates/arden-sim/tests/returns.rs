@@ -366,7 +366,19 @@ fn a_copy_is_not_up_to_date_because_the_good_one_does_not_answer() {
                 });
                 let _ = pool.return_disk(on(0).attach(&rt)).await;
                 rt.sleep_ns(100_000_000).await;
-                space.read(0, BLOCK_BYTES as usize).await.map(|b| b[0])
+                let first = || async { space.read(0, BLOCK_BYTES as usize).await.map(|b| b[0]) };
+                let read = first().await;
+                // What is written from now on the other misses, whenever it left.
+                if read.is_ok() {
+                    space.write(0, full(3, 32), true).await.unwrap();
+                    on(1).revive();
+                    pool.return_disk(on(1).attach(&rt)).await.unwrap();
+                    rt.sleep_ns(100_000_000).await;
+                    on(0).kill();
+                    pool.report_failure(has[0]).await.unwrap();
+                    assert_eq!(first().await, Ok(3), "{layout:?}, step {step}");
+                }
+                read
             });
             reads.push(read.expect("it ends"));
         }

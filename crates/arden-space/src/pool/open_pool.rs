@@ -25,13 +25,12 @@ use crate::state::journal::Journal;
 use crate::state::lifecycle::Lifecycle;
 use crate::state::map::{GroupChange, MapChange, MapState};
 use crate::state::overlay::Overlay;
-use crate::state::patches::{PatchWork, PatchedStripes};
+use crate::state::patches::{PatchWork, PatchedStripes, Unflushed};
 use crate::state::regions::Regions;
 use crate::state::room::Room;
 use crate::state::rounds::Rounds;
 use crate::state::slots::Slots;
 use crate::state::trims::Trims;
-use crate::state::unflushed::Unflushed;
 use crate::state::views::{Gate, PoolViews, SpaceViews};
 
 /// What may be tuned; the defaults are meant for daemons, simulation makes things small.
@@ -437,10 +436,23 @@ impl Pool {
         for space in self.0.spaces.borrow().values().filter(|s| s.shape.layout.tolerance() > 0) {
             let count = self.0.map.read().spaces.get(&space.id).map_or(0, |s| s.groups.len());
             for gi in 0..count {
-                let Some((columns, marks)) = self.outdated_columns(space, gi, &gone) else { continue };
-                let change = GroupChange::Outdated { columns: &columns, marks: &marks };
-                self.0.map.apply_to(space.id, gi, &change);
+                self.outdate_group(space, gi, &gone);
             }
+        }
+    }
+
+    /// Whether there was one.
+    fn outdate_group(&self, space: &SpaceRt, gi: usize, gone: impl Fn(u16) -> bool) -> bool {
+        let Some((columns, marks)) = self.outdated_columns(space, gi, gone) else { return false };
+        self.0.map.apply_to(space.id, gi, &GroupChange::Outdated { columns: &columns, marks: &marks });
+        !columns.is_empty()
+    }
+
+    /// Some columns of the group are up to date again. One whose disk left meanwhile counted as long as nothing could be
+    /// written without it: now it can, so it does not.
+    pub(crate) fn outdate_absent_of(&self, space: &SpaceRt, gi: usize) {
+        if self.outdate_group(space, gi, |d| !self.online(d)) {
+            self.0.departures.note();
         }
     }
 

@@ -19,8 +19,7 @@ use crate::space::parity::Written;
 use crate::state::journal::Item;
 use crate::state::map::GroupChange;
 use crate::state::overlay::Entry;
-use crate::state::patches::{Changed, Patch};
-use crate::state::unflushed::Waiting;
+use crate::state::patches::{Changed, Patch, Waiting};
 
 /// A larger change leaves as a whole stripe.
 const BLOCKS_MAX: usize = 32;

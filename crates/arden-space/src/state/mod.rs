@@ -15,5 +15,4 @@ pub(crate) mod room;
 pub(crate) mod rounds;
 pub(crate) mod slots;
 pub(crate) mod trims;
-pub(crate) mod unflushed;
 pub(crate) mod views;

@@ -124,6 +124,7 @@ impl Space {
             g.columns.iter().enumerate().filter(|(_, c)| c.stale && stayed(c)).map(|(i, _)| i).collect()
         };
         map.apply_to(id, group, &GroupChange::UpToDate { columns: &columns });
+        self.pool.outdate_absent_of(&self.rt, group);
         let whole = map.read().group(id, group).is_some_and(|g| self.pool.is_whole(g));
         if shape.is_parity() && whole {
             map.apply_to(id, group, &GroupChange::AllClean);
