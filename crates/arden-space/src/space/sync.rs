@@ -20,6 +20,7 @@ impl Space {
     pub(crate) async fn sync_region(&self, group: usize, bit: usize, equalize: bool) -> SpaceResult<()> {
         let part = self.region(group, bit);
         let _guard = self.lock_part(&part).await;
+        self.pool.alive()?;
         let Some(rt) = self.rt.group_rt(group) else { return Ok(()) };
         if equalize && rt.regions.is_suspect(bit) {
             return self.equalize(&rt, part, bit).await;
@@ -32,6 +33,7 @@ impl Space {
     pub(crate) async fn equalize_region(&self, group: usize, bit: usize) -> SpaceResult<()> {
         let part = self.region(group, bit);
         let _guard = self.lock_part(&part).await;
+        self.pool.alive()?;
         let Some(rt) = self.rt.group_rt(group) else { return Ok(()) };
         // Another may have done it while we waited.
         if rt.regions.is_suspect(bit) { self.equalize(&rt, part, bit).await } else { Ok(()) }
@@ -134,6 +136,7 @@ impl Space {
         let Some(stripe) = stripe else { return self.readers_leave(group, slot).await };
         let (first, end) = self.stripe_blocks(group, stripe);
         let guard = self.rt.stripe_locks.lock(first, end).await;
+        self.pool.alive()?;
         let stays = {
             let map = self.pool.0.map.read();
             let Some(g) = map.group(self.rt.id, group) else { return Ok(()) };

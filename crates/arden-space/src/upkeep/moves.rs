@@ -359,6 +359,7 @@ impl Space {
             self.sync_region(group, bit, self.rt.user.get() == User::Trusting).await?;
         }
         let _guard = self.lock_part(&part).await;
+        self.pool.alive()?;
         let copies = shape.layout.copies();
         let Some(disk) = self.pool.disk(to.0) else { return Err(SpaceError::Offline) };
         // All at once: a piece that came later than the ones behind it would cost the disk a turn.
@@ -389,6 +390,7 @@ impl Space {
         let Some(stripe) = stripe else { return self.readers_leave(group, slot).await.map(|()| false) };
         let (first, end) = self.stripe_blocks(group, stripe);
         let guard = self.rt.stripe_locks.lock(first, end).await;
+        self.pool.alive()?;
         let stays = {
             let map = self.pool.0.map.read();
             let Some(g) = map.group(self.rt.id, group) else { return Err(SpaceError::Closed) };

@@ -76,6 +76,7 @@ impl Space {
             let start = group as u64 * shape.group_bytes + at;
             {
                 let _guard = self.rt.locks.lock(start, start + part.len).await;
+                self.pool.alive()?;
                 if self.rt.group_rt(group).is_none() {
                     // Given back meanwhile.
                     return Ok(());
@@ -149,6 +150,7 @@ impl Space {
             {
                 let (first, end) = self.stripe_blocks(group, stripe);
                 let _guard = self.rt.stripe_locks.lock(first, end).await;
+                self.pool.alive()?;
                 let slot = {
                     let map = self.pool.0.map.read();
                     map.group(self.rt.id, group).and_then(|g| g.stripes.get(stripe)).unwrap_or(UNWRITTEN)
