@@ -441,7 +441,7 @@ impl Pool {
         }
     }
 
-    /// Whether there was one.
+    /// Columns of one group on disks that are gone miss writes from now on. Whether it has any that it can do without.
     fn outdate_group(&self, space: &SpaceRt, gi: usize, gone: impl Fn(u16) -> bool) -> bool {
         let Some((columns, marks)) = self.outdated_columns(space, gi, gone) else { return false };
         self.0.map.apply_to(space.id, gi, &GroupChange::Outdated { columns: &columns, marks: &marks });
