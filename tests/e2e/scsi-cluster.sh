@@ -1,6 +1,6 @@
 # Two nodes of a cluster with the fence `scsi`, in a guest with the kernel's own SCSI target: a pool on two disks, which each node
 # reaches by paths of its own. The owner's key is taken away under it, it is stopped in mid-write, hands over; and a disk that is not reached is not passed over.
-# long: 110
+# It runs alone, in some 110 s: leases are short, and a guest that others starve loses them.
 # limit: 600
 source "$(dirname "$0")/../lib.sh"
 [[ $SERVER == arden ]] || skip "needs Arden"
