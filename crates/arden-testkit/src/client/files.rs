@@ -137,7 +137,8 @@ impl Client {
     /// The one break notification that has come.
     #[track_caller]
     pub fn one_break(&mut self) -> Break {
-        let mut all = self.breaks();
+        let all = self.comes(|c| Some(c.breaks()).filter(|all| !all.is_empty()));
+        let mut all = all.unwrap_or_default();
         assert_eq!(all.len(), 1, "{all:?}");
         all.remove(0)
     }
