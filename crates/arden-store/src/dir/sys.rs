@@ -231,13 +231,13 @@ pub fn get_xattr(fd: BorrowedFd<'_>, name: &str, bytes_max: usize) -> rustix::io
         Err(Errno::RANGE) => {}
         Err(e) => return Err(e),
     }
-    // It may grow between the two calls: try a few times.
-    for _ in 0..4 {
-        let len = match rustix::fs::fgetxattr_query(fd, name) {
-            Ok(n) => n,
-            Err(Errno::NODATA) => return Ok(None),
-            Err(e) => return Err(e),
-        };
+    let len = match rustix::fs::fgetxattr_query(fd, name) {
+        Ok(n) => n,
+        Err(Errno::NODATA) => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    // It may grow between the two calls; then there is room for the longest.
+    for len in [len, bytes_max] {
         if len > bytes_max {
             return Err(Errno::TOOBIG);
         }
@@ -297,4 +297,32 @@ pub fn each_xattr(fd: BorrowedFd<'_>, mut f: impl FnMut(&str)) -> rustix::io::Re
 /// Borrowing from anything that has a descriptor.
 pub fn fd(f: &impl AsFd) -> BorrowedFd<'_> {
     f.as_fd()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// As a stream does whose size is asked while it is written.
+    #[test]
+    fn an_attribute_that_grows_meanwhile_is_read() {
+        let path = std::env::temp_dir().join(format!("arden-xattr-{}", std::process::id()));
+        let file = std::fs::File::create(&path).unwrap();
+        let (fd, done) = (fd(&file), AtomicBool::new(false));
+        set_xattr(fd, "user.grows", &[0; 600]).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for len in (600..3000).cycle().take_while(|_| !done.load(Ordering::Relaxed)) {
+                    set_xattr(fd, "user.grows", &vec![0; len]).unwrap();
+                }
+            });
+            let read = (0..100_000).map(|_| get_xattr(fd, "user.grows", 1 << 16).map(|value| value.map(|v| v.len())));
+            let wrong = read.into_iter().find(|len| !matches!(len, Ok(Some(600..3000))));
+            done.store(true, Ordering::Relaxed);
+            assert_eq!(wrong, None);
+        });
+        std::fs::remove_file(&path).unwrap();
+    }
 }
