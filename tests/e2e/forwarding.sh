@@ -2,6 +2,7 @@
 # SUITES="smb2.lock smb2.lease" runs only those; DIRECT=1 uses the owner. BENCH=3 measures rates instead, at a
 # daemon without a cluster and at both nodes in turn, three times; RATES="stat random-read" only these. CPU_SHARE=60 with it gives the
 # client and each daemon 60 % of a core of their own, as machines of their own have; CPU_PERIOD_US=5000 is how often they get it.
+# BESIDE=3 measures one user beside another instead.
 # long: 200
 # limit: 1500
 source "$(dirname "$0")/../lib.sh"
@@ -127,6 +128,20 @@ if [[ -n ${BENCH:-} ]]; then
   for ((round = 0; round < BENCH; round++)); do
     for n in alone n1; do echo "at $n"; rates "$n" "${pid[$n]}"; done
     of=n$((round % 2 + 1)); echo "at n2, CPU of $of"; rates n2 "${pid[$of]}"
+  done
+  exit 0
+fi
+
+if [[ -n ${BESIDE:-} ]]; then
+  note "how long an open and a close take at n2, alone and beside another user's reads of 8 MiB each over the same node"
+  at n1 user add mallory --password pw >/dev/null
+  visit() { python_client "$ROOT/tests/e2e/hostile-client.py" 127.0.0.1 "${port[n2]}" tester visit 5 | paste -sd ' '; }
+  for ((round = 0; round < BESIDE; round++)); do
+    echo "alone: $(visit)"
+    ARDEN_LAB_PASSWORD=pw "${ARDEN%/*}/arden-lab" run streaming --block 8m --outstanding 4 --clients 3 --file-size 256m --duration 9s --force \
+      --target "smb://mallory@127.0.0.1:${port[n2]}/test" --out "$WORK/beside.json" >"$WORK/beside.out" 2>&1 & beside=$!
+    sleep 4; echo "beside: $(visit)"; wait "$beside" || { cat "$WORK/beside.out"; fail "the load failed"; }
+    tail -n 4 "$WORK/beside.out"
   done
   exit 0
 fi

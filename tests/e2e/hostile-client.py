@@ -1,4 +1,4 @@
-"""A user who asks for the worst, or who measures how long an ECHO takes: ADDR PORT USER LOAD SECONDS"""
+"""A user who asks for the worst, or who measures how long an ECHO takes, or an open and a close of a file: ADDR PORT USER LOAD SECONDS"""
 import socket, struct, sys, threading, time, uuid
 
 from smbprotocol.change_notify import ChangeNotifyFlags, CompletionFilter, FileSystemWatcher
@@ -115,15 +115,20 @@ def until_refused(end, one):
     return f"{len(held)} held"
 
 
-def measure(end):
+def measure(end, what):
     c, took = Client(), []
+    c.open("visited").close()
     while time.time() < end:
         began = time.perf_counter()
-        c.connection.echo(sid=c.session.session_id)
+        if what == "echo":
+            c.connection.echo(sid=c.session.session_id)
+        else:
+            c.open("visited").close()
         took.append(time.perf_counter() - began)
         time.sleep(0.002)
     took.sort()
     print(f"p99 {took[len(took) * 99 // 100] * 1000:.2f}")
+    print(f"median {took[len(took) // 2] * 1000:.2f}, {len(took)} times")
 
 
 def load(end):
@@ -181,8 +186,8 @@ def load(end):
 
 
 end = time.time() + SECONDS
-if LOAD == "echo":
-    measure(end)
+if LOAD in ("echo", "visit"):
+    measure(end, LOAD)
 else:
     try:
         print(load(end))

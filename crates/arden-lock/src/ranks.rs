@@ -61,6 +61,7 @@ ranks! {
     680 Tokens "Tokens";
     700 Interfaces "Trees::interfaces";
     720 Work "Work";
+    730 Turns "Backlog::turns";
     740 LargeBuffer "Peer::large, Backlog::spare";
     800 LogLines "Server::told_limits, LogLimit, RareWarning";
     900 Volumes "Volumes::open";

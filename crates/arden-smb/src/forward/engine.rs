@@ -36,7 +36,7 @@ use crate::{
     model::{
         SessionTables,
         seam::{Answer, Following, Notification, Outcome, Recipient, Related, VerifiedRequest},
-        wire::{RUN_REQUESTS_MAX, Replied, Target, Version, at_trees, put_again},
+        wire::{RUN_REQUESTS_MAX, Replied, Target, Version, at_trees},
     },
     server::Server,
     trees::endings::Then,
@@ -385,9 +385,9 @@ impl Forwarder {
         let related = if request.related.tree_id == tree { route.tree } else { 0 };
         let there = at_trees(request, route.tree, related);
         let (following, costs) = Forwarder::following(&charges, route.link.version(), request, here);
-        let calls = route.link.begin(std::iter::once((bytes, charges)).chain(costs).collect());
-        let number = calls.first().map_or(0, |call| call.number);
-        match route.link.ask(number, route.target, &there, &following, &tables) {
+        let calls = route.link.begin(&request.user.user, std::iter::once((bytes, charges)).chain(costs).collect());
+        let Some(first) = calls.first() else { return close(request) };
+        match route.link.ask(first, route.target, &there, &following, &tables) {
             Ok(()) => {}
             Err(NotSent::TooLong) => calls.iter().for_each(|call| call.lose()),
             Err(NotSent::Ended) => {
@@ -414,12 +414,7 @@ impl Forwarder {
         match asked.call.next() {
             Next::NotYet => elsewhere,
             Next::AskAgain => {
-                let mut frame = Vec::new();
-                put_again(&mut frame, asked.call.number, request.async_id.unwrap_or(0));
-                asked.call.link.out.send(frame);
-                if asked.call.link.is_broken() {
-                    asked.call.lose();
-                }
+                asked.call.ask_again(request.async_id.unwrap_or(0));
                 elsewhere
             }
             Next::Waits { related, resumed } => {

@@ -1,10 +1,10 @@
-//! Frames over a stream: a queue that anybody may add to and one task writes, and a reader.
+//! Frames over a stream: a queue that anybody may add to and one task writes, users in turn, and a reader.
 
 use std::{
     ops::{Deref, Range},
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -12,19 +12,20 @@ use std::{
 use arden_lock::{Mutex, ranks};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    sync::{Notify, mpsc},
+    sync::Notify,
     time::timeout,
 };
 
 use crate::{
-    forward::{PING_EVERY, UNSENT_BYTES_MAX, WRITE_WAIT},
+    forward::{
+        PING_EVERY, UNSENT_BYTES_MAX, WRITE_WAIT,
+        turns::{Lane, Turns},
+    },
     model::wire::{LENGTH_BYTES, frame_bytes},
 };
 
 /// Frames up to so many bytes together are written at once.
 const BATCH_BYTES_MAX: usize = 64 << 10;
-/// Frames that are taken from an outbox at once.
-const BATCH_FRAMES_MAX: usize = 128;
 /// A reader has room for so much at least.
 const READ_BYTES_MIN: usize = 64 << 10;
 /// Frames with so much behind what was read of them end a buffer.
@@ -34,17 +35,20 @@ const GROWTH: usize = 16;
 /// What a reader keeps of what a long frame needed.
 const KEPT_BYTES_MAX: usize = 4 << 20;
 
-/// Frames that wait to be written, in order.
+/// Frames that wait to be written: those of a user in order, and users in turn.
 #[derive(Clone)]
-pub struct Outbox {
-    frames: mpsc::UnboundedSender<Vec<u8>>,
-    backlog: Arc<Backlog>,
-}
+pub struct Outbox(Arc<Backlog>);
 
 #[derive(Default)]
 struct Backlog {
-    bytes: AtomicUsize,
+    turns: Mutex<Turns, ranks::Turns>,
+    /// Of `turns`, for who looks without the lock.
+    load: AtomicUsize,
+    /// There is something to write, or there will be nothing any more.
+    more: Notify,
     less: Notify,
+    /// Nothing is written any more.
+    closed: AtomicBool,
     /// What the last long frame was in, to be used again.
     spare: Mutex<Vec<u8>, ranks::LargeBuffer>,
 }
@@ -55,30 +59,77 @@ impl Backlog {
             *self.spare.lock() = buffer;
         }
     }
+
+    fn with_turns<R>(&self, change: impl FnOnce(&mut Turns) -> R) -> R {
+        let mut turns = self.turns.lock();
+        let result = change(&mut turns);
+        self.load.store(turns.load(), Ordering::Relaxed);
+        result
+    }
 }
 
 /// The other end of an [`Outbox`].
-pub struct Unwritten {
-    frames: mpsc::UnboundedReceiver<Vec<u8>>,
-    backlog: Arc<Backlog>,
-}
+pub struct Unwritten(Arc<Backlog>);
 
 pub fn outbox() -> (Outbox, Unwritten) {
-    let (sender, frames) = mpsc::unbounded_channel();
     let backlog = Arc::<Backlog>::default();
-    (Outbox { frames: sender, backlog: backlog.clone() }, Unwritten { frames, backlog })
+    (Outbox(backlog.clone()), Unwritten(backlog))
+}
+
+/// Room for an answer that is still to come.
+pub struct Reserved {
+    out: Outbox,
+    lane: Lane,
+    bytes: usize,
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.out.0.with_turns(|turns| turns.release(self.lane, self.bytes));
+            self.out.0.less.notify_one();
+        }
+    }
+}
+
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        if Arc::strong_count(&self.0) == 2 {
+            // Only the writer is left.
+            self.0.more.notify_one();
+        }
+    }
 }
 
 impl Outbox {
     /// One frame or several. Nothing happens once the stream has ended.
-    pub fn send(&self, frame: Vec<u8>) {
-        self.backlog.bytes.fetch_add(frame.len(), Ordering::Relaxed);
-        let _ = self.frames.send(frame);
+    pub fn send(&self, lane: Lane, frame: Vec<u8>) {
+        if self.0.closed.load(Ordering::Acquire) {
+            return;
+        }
+        if self.0.with_turns(|turns| turns.push(lane, frame)) {
+            self.0.more.notify_one();
+        }
+    }
+
+    /// Room for an answer of so many bytes in this lane. None: it has to wait until there is less, which [`Outbox::less`] tells of.
+    pub fn reserve(&self, lane: Lane, bytes: usize) -> Option<Reserved> {
+        // Whatever the others have, half of the rest is more than all that there is.
+        let is_free = self.0.load.load(Ordering::Relaxed) < UNSENT_BYTES_MAX / 3;
+        if bytes > 0 || !is_free {
+            self.0.with_turns(|turns| turns.reserve(lane, bytes, UNSENT_BYTES_MAX)).then_some(())?;
+        }
+        Some(Reserved { out: self.clone(), lane, bytes })
+    }
+
+    /// Until something was written, or an answer is not to come.
+    pub async fn less(&self) {
+        self.0.less.notified().await;
     }
 
     /// A buffer that a long frame was in, or none.
     pub fn spare(&self) -> &Mutex<Vec<u8>, ranks::LargeBuffer> {
-        &self.backlog.spare
+        &self.0.spare
     }
 
     /// The same, empty, for somebody to fill.
@@ -90,73 +141,84 @@ impl Outbox {
 
     /// A buffer that was taken and is not needed any more.
     pub fn give_spare(&self, buffer: Vec<u8>) {
-        self.backlog.keep(buffer);
+        self.0.keep(buffer);
     }
 
-    /// Until there is room for what a reader's next frame may answer.
-    pub async fn has_room(&self) {
+    /// Until there is room for what a reader's next frame may answer. False: nothing is written any more.
+    pub async fn has_room(&self) -> bool {
         loop {
-            let less = self.backlog.less.notified();
-            if self.backlog.bytes.load(Ordering::Relaxed) <= UNSENT_BYTES_MAX {
-                return;
+            if self.0.closed.load(Ordering::Acquire) {
+                return false;
             }
-            less.await;
+            let is_free = self.0.load.load(Ordering::Relaxed) <= UNSENT_BYTES_MAX;
+            if is_free || self.0.turns.lock().unsent() <= UNSENT_BYTES_MAX {
+                return true;
+            }
+            self.less().await;
         }
     }
 }
 
+impl Drop for Unwritten {
+    fn drop(&mut self) {
+        self.0.closed.store(true, Ordering::Release);
+        self.0.less.notify_one();
+    }
+}
+
 impl Unwritten {
-    /// Writes frames until the stream or the outbox ends, all that wait at once. `idle` makes a frame where there was none for a while.
+    /// Writes frames until the stream or the outbox ends. `idle` makes a frame where there was none for a while.
     pub async fn write(&mut self, stream: &mut (impl AsyncWrite + Unpin), idle: impl Fn() -> Option<Vec<u8>>) {
         let (mut frames, mut batch) = (Vec::new(), Vec::new());
         loop {
-            match timeout(PING_EVERY, self.frames.recv_many(&mut frames, BATCH_FRAMES_MAX)).await {
-                Ok(0) => return,
-                Ok(_) => {}
+            match timeout(PING_EVERY, self.next(&mut frames)).await {
+                Ok(false) => return,
+                Ok(true) => {}
                 Err(_) => {
                     let Some(frame) = idle() else { continue };
-                    self.backlog.bytes.fetch_add(frame.len(), Ordering::Relaxed);
                     frames.push(frame);
                 }
             }
             for frame in frames.drain(..) {
-                if batch.len() + frame.len() > BATCH_BYTES_MAX {
-                    if !self.put(stream, &batch).await {
-                        return;
-                    }
-                    batch.clear();
-                }
                 if frame.len() <= BATCH_BYTES_MAX {
                     batch.extend_from_slice(&frame);
-                } else {
-                    if !self.put(stream, &frame).await {
-                        return;
-                    }
-                    self.backlog.keep(frame);
+                    continue;
                 }
+                if !Self::put(stream, &batch).await || !Self::put(stream, &frame).await {
+                    return;
+                }
+                batch.clear();
+                self.0.keep(frame);
             }
-            if !self.put(stream, &batch).await {
+            if !Self::put(stream, &batch).await {
                 return;
             }
             batch.clear();
-            let flushed = self.frames.is_empty().then(|| timeout(WRITE_WAIT, stream.flush()));
-            if let Some(flushed) = flushed
-                && !matches!(flushed.await, Ok(Ok(())))
-            {
+            self.0.less.notify_one();
+            let is_last = self.0.turns.lock().unsent() == 0;
+            if is_last && !matches!(timeout(WRITE_WAIT, stream.flush()).await, Ok(Ok(()))) {
                 return;
             }
         }
     }
 
-    /// Writes these frames. False: the stream takes no more.
-    async fn put(&self, stream: &mut (impl AsyncWrite + Unpin), frames: &[u8]) -> bool {
-        if frames.is_empty() {
-            return true;
+    /// What is to be written at once, when there is something. False: there will be nothing any more.
+    async fn next(&self, into: &mut Vec<Vec<u8>>) -> bool {
+        loop {
+            self.0.with_turns(|turns| turns.take(BATCH_BYTES_MAX, into));
+            if !into.is_empty() {
+                return true;
+            }
+            if Arc::strong_count(&self.0) == 1 {
+                return false;
+            }
+            self.0.more.notified().await;
         }
-        let written = timeout(WRITE_WAIT, stream.write_all(frames)).await;
-        self.backlog.bytes.fetch_sub(frames.len(), Ordering::Relaxed);
-        self.backlog.less.notify_one();
-        matches!(written, Ok(Ok(())))
+    }
+
+    /// Writes these frames. False: the stream takes no more.
+    async fn put(stream: &mut (impl AsyncWrite + Unpin), frames: &[u8]) -> bool {
+        frames.is_empty() || matches!(timeout(WRITE_WAIT, stream.write_all(frames)).await, Ok(Ok(())))
     }
 }
 
@@ -298,21 +360,43 @@ mod tests {
     async fn what_waits_is_written_at_once_and_comes_in_order() {
         let (near, far) = tokio::io::duplex(64 << 20);
         let (out, mut unwritten) = outbox();
-        let lengths: Vec<usize> = (1..=BATCH_FRAMES_MAX).map(|n| if n == 9 { 3 << 20 } else { n }).collect();
+        let lengths: Vec<usize> = (1..=128).map(|n| if n == 9 { 3 << 20 } else { n }).collect();
         for (n, len) in lengths.iter().enumerate() {
-            out.send(frame(*len, n as u8));
+            out.send(Lane::NODE, frame(*len, n as u8));
         }
         drop(out);
         let writes = Arc::<AtomicUsize>::default();
         unwritten.write(&mut Writes(writes.clone(), near), || None).await;
         assert_eq!(writes.load(Ordering::Relaxed), 3, "before the long one, it, and behind it");
-        assert_eq!(unwritten.backlog.bytes.load(Ordering::Relaxed), 0);
+        assert_eq!(unwritten.0.load.load(Ordering::Relaxed), 0);
         let mut incoming = FrameReader::new(far);
         for (n, len) in lengths.iter().enumerate() {
             let frame = incoming.next(PATIENCE).await.unwrap();
             assert_eq!((frame.len(), frame[len - 1]), (*len, n as u8));
         }
         assert!(incoming.next(PATIENCE).await.is_none());
+    }
+
+    /// Whoever waits for room hears that there will be none.
+    #[tokio::test]
+    async fn a_stream_that_fails_ends_the_wait_for_room() {
+        let (near, far) = tokio::io::duplex(64);
+        let (out, mut unwritten) = outbox();
+        for _ in 0..9 {
+            out.send(Lane::NODE, frame(UNSENT_BYTES_MAX / 8, 1));
+        }
+        let waits = tokio::spawn({
+            let out = out.clone();
+            async move { out.has_room().await }
+        });
+        tokio::task::yield_now().await;
+        drop(far);
+        let writes = tokio::spawn(async move { unwritten.write(&mut { near }, || None).await });
+        timeout(PATIENCE, writes).await.unwrap().unwrap();
+        assert!(!timeout(PATIENCE, waits).await.unwrap().unwrap());
+        let unsent = out.0.load.load(Ordering::Relaxed);
+        out.send(Lane::NODE, frame(10, 1));
+        assert_eq!(out.0.load.load(Ordering::Relaxed), unsent, "nothing more is kept");
     }
 
     #[tokio::test]

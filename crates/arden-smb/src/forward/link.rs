@@ -20,14 +20,15 @@ use crate::{
     forward::{
         DIAL_WAIT, Dialed, PREVIOUS_DIAL_WAIT, SILENCE_MAX, Stream,
         frames::{Body, FrameReader, LONG_BYTES, Outbox, Unwritten, outbox},
+        turns::Lane,
     },
     handlers::run::{Elsewhere, GoOn},
     model::{
         SessionTables,
         seam::{Following, Notification, Recipient, Related, VerifiedRequest},
         wire::{
-            FromOwner, Origin, Replied, Target, TooLong, Version, put_end, put_end_previous, put_hello, put_origin,
-            put_ping, put_run, put_session_end,
+            FromOwner, Origin, Replied, Target, TooLong, Version, put_again, put_end, put_end_previous, put_hello,
+            put_origin, put_ping, put_run, put_session_end,
         },
     },
     trees::endings::Endings,
@@ -70,6 +71,7 @@ enum Dial {
 pub struct Call {
     pub number: u64,
     pub link: Arc<Link>,
+    lane: Lane,
     bytes: usize,
     state: Mutex<State, ranks::ForwardedCall>,
     /// What it costs its user.
@@ -179,7 +181,7 @@ impl Link {
         };
         let mut hello = Vec::new();
         put_hello(&mut hello, version);
-        self.out.send(hello);
+        self.out.send(Lane::NODE, hello);
         let _ = self.version.set(version);
         self.dial.send_replace(Dial::Settled);
         let (input, mut output) = tokio::io::split(stream);
@@ -266,12 +268,13 @@ impl Link {
         self.broken.load(Ordering::Acquire)
     }
 
-    /// New requests with numbers that follow each other, one for each of these bytes and charges; the caller sends them.
-    pub fn begin(self: &Arc<Link>, costs: Vec<(usize, Vec<Charge>)>) -> Vec<Arc<Call>> {
+    /// New requests of a user with numbers that follow each other, one for each of these bytes and charges; the caller sends them.
+    pub fn begin(self: &Arc<Link>, user: &Sid, costs: Vec<(usize, Vec<Charge>)>) -> Vec<Arc<Call>> {
+        let lane = Lane::of(user);
         let first = self.numbers.fetch_add(costs.len() as u64, Ordering::Relaxed);
         let new = |(number, (bytes, _charges))| {
             let state = Mutex::new(State::Asked(None));
-            Arc::new(Call { number, link: self.clone(), bytes, state, _charges })
+            Arc::new(Call { number, link: self.clone(), lane, bytes, state, _charges })
         };
         let calls: Vec<_> = (first..).zip(costs).map(new).collect();
         self.calls.lock().extend(calls.iter().map(|call| (call.number, Arc::downgrade(call))));
@@ -281,18 +284,19 @@ impl Link {
         calls
     }
 
-    /// Asks for this request and those that follow it, which begin with this number. The owner learns who asks, where it does not know.
+    /// Asks for this request and those that follow it, which begin with the number of `first`. The owner learns who asks, where it does not know.
     ///
     /// # Errors
     /// It does not fit a frame, or the session has ended: nothing is asked.
     pub fn ask(
         &self,
-        number: u64,
+        first: &Call,
         target: Target,
         request: &VerifiedRequest<'_>,
         following: &[Following<'_>],
         tables: &SessionTables,
     ) -> Result<(), NotSent> {
+        let (number, lane) = (first.number, first.lane);
         let says_who = self.version() == Some(Version::One);
         let len = following.iter().map(|f| f.message.len()).sum::<usize>() + request.message.len();
         let mut run = if len < LONG_BYTES { Vec::new() } else { self.out.take_spare() };
@@ -311,15 +315,15 @@ impl Link {
             if !says_who {
                 let mut frame = Vec::new();
                 put_origin(&mut frame, request.session_serial, &origin)?;
-                self.out.send(frame);
+                self.out.send(lane, frame);
             }
             origins.insert(request.session_serial, origin);
         }
         if says_who {
             put_run(&mut run, number, target, request, following, origins.get(&request.session_serial))?;
         }
-        // Under the lock: nothing of another origin comes between.
-        self.out.send(run);
+        // Under the lock: nothing of another origin comes between. All of a session goes in one lane, as its user does not change.
+        self.out.send(lane, run);
         Ok(())
     }
 
@@ -330,8 +334,9 @@ impl Link {
         let mut origins = self.origins.lock();
         if let Some(origin) = origins.remove(&serial) {
             put_ping(&mut frame, self.endings.begin(&origin.user.user));
+            // Behind what the session asked.
+            self.out.send(Lane::of(&origin.user.user), frame);
         }
-        self.out.send(frame);
         drop(origins);
         if self.is_broken() {
             self.endings.end_all();
@@ -346,7 +351,7 @@ impl Link {
         }
         let mut frame = Vec::new();
         put_end_previous(&mut frame, self.endings.begin(user), id, user);
-        self.out.send(frame);
+        self.out.send(Lane::of(user), frame);
         if self.is_broken() {
             self.endings.end_all();
         }
@@ -423,6 +428,16 @@ impl Call {
         resumed
     }
 
+    /// It is asked for again.
+    pub fn ask_again(&self, async_id: u64) {
+        let mut frame = Vec::new();
+        put_again(&mut frame, self.number, async_id);
+        self.link.out.send(self.lane, frame);
+        if self.link.is_broken() {
+            self.lose();
+        }
+    }
+
     /// It was not sent, and nobody waits for an answer.
     pub fn forget(&self) {
         *self.state.lock() = State::Over;
@@ -458,7 +473,7 @@ impl Drop for Call {
         if !over && !self.link.is_broken() {
             let mut frame = Vec::new();
             put_end(&mut frame, self.number);
-            self.link.out.send(frame);
+            self.link.out.send(self.lane, frame);
         }
     }
 }

@@ -6,6 +6,7 @@ pub mod engine;
 mod frames;
 mod link;
 pub mod owner;
+mod turns;
 
 use std::{future::Future, io, net::IpAddr, pin::Pin, time::Duration};
 
@@ -58,5 +59,6 @@ const PING_EVERY: Duration = Duration::from_secs(2);
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// One frame is written in this time.
 const WRITE_WAIT: Duration = Duration::from_secs(30);
-/// No more frames are read while so many bytes wait to be written.
+/// No more frames are read while so many bytes wait to be written. A user's requests wait before they are run while what their answers may have, and
+/// answers that wait to be written, are half of what is free of this.
 const UNSENT_BYTES_MAX: usize = 64 << 20;

@@ -3,7 +3,7 @@
 //! for them what the loss of its connections is for a session of this node.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -22,7 +22,8 @@ use crate::{
     },
     forward::{
         Stream,
-        frames::{FrameReader, Outbox, outbox},
+        frames::{FrameReader, Outbox, Reserved, outbox},
+        turns::Lane,
     },
     handlers::run::{Here, InFlight, LocalEngine, RequestEngine},
     model::{
@@ -70,15 +71,19 @@ pub async fn serve(server: &Arc<Server>, node: u16, (stream, version): (Box<dyn 
     });
     let mut hello = Vec::new();
     put_hello(&mut hello, version);
-    link.out.send(hello);
+    link.out.send(Lane::NODE, hello);
     let writes = tokio::spawn(async move { unwritten.write(&mut output, || None).await });
     let mut greeted = false;
     let why = loop {
-        link.out.has_room().await;
-        if writes.is_finished() {
+        if !link.out.has_room().await {
             break "it does not take what it asked for";
         }
-        let Some(frame) = input.next(SILENCE_MAX).await else { break "it has ended" };
+        let holds_some = link.run_held();
+        let frame = tokio::select! {
+            frame = input.next(SILENCE_MAX) => frame,
+            () = link.out.less(), if holds_some => continue,
+        };
+        let Some(frame) = frame else { break "it has ended" };
         match ToOwner::parse(frame, version) {
             Ok(ToOwner::Hello(_)) if !greeted => greeted = true,
             Ok(message) if greeted => link.take(message),
@@ -111,6 +116,8 @@ struct State {
     origins: HashMap<u64, Arc<Origin>>,
     /// By the number on this connection.
     requests: HashMap<u64, Progress>,
+    /// Runs of users whose answers have their part of the room, in order.
+    held: HashMap<Lane, VecDeque<Box<Job>>>,
     /// The user of the session whose end was said last, until a ping asks whether everything is closed.
     ended: Option<Sid>,
     /// The connection has ended.
@@ -131,6 +138,9 @@ struct Job {
     origin: Arc<Origin>,
     tables: Arc<SessionTables>,
     in_flight: InFlight,
+    lane: Lane,
+    /// Room for its answers.
+    reserved: Option<Reserved>,
     scope: CommitScope,
     gates: Gates,
     done: Vec<Ran>,
@@ -197,16 +207,16 @@ fn put_answer(out: &mut Vec<u8>, number: u64, replied: &Replied, related: &Relat
 }
 
 impl PeerNode for OwnerLink {
-    fn notify(&self, to: Recipient, what: &Notification) {
+    fn notify(&self, user: &Sid, to: Recipient, what: &Notification) {
         let mut frame = Vec::new();
         put_notify(&mut frame, to, what);
-        self.out.send(frame);
+        self.out.send(Lane::of(user), frame);
     }
 
     fn leave(&self, serial: u64) {
         let mut frame = Vec::new();
         put_leave(&mut frame, serial);
-        self.out.send(frame);
+        self.out.send(Lane::NODE, frame);
     }
 }
 
@@ -316,7 +326,7 @@ impl OwnerLink {
             if !is_new || state.requests.len() + count > REQUESTS_MAX {
                 drop(state);
                 let refused = Replied::Error(NtStatus::INSUFFICIENT_RESOURCES, Vec::new(), 0);
-                return numbers.for_each(|number| self.answer(number, &refused, &Related::default()));
+                return numbers.for_each(|number| self.answer(Lane::NODE, number, &refused, &Related::default()));
             }
             state.requests.extend(numbers.map(|number| (number, Progress::Runs { ended: false })));
             let serial = run.session_serial;
@@ -329,23 +339,69 @@ impl OwnerLink {
         };
         let (Some(origin), Some(tables)) = (origin, tables) else {
             let number = run.number;
-            self.answer_not_run(run.give_back());
+            self.answer_not_run(Lane::NODE, run.give_back());
             self.state.lock().requests.remove(&number);
-            return self.answer(number, &Replied::Moved, &Related::default());
+            return self.answer(Lane::NODE, number, &Replied::Moved, &Related::default());
         };
-        let job = Job {
+        let lane = Lane::of(&origin.user.user);
+        let job = Box::new(Job {
             gates: Gates::of_owner(run.target),
             run,
             origin,
             tables,
             in_flight: InFlight::default(),
+            lane,
+            reserved: None,
             scope: CommitScope::begin(),
             done: Vec::with_capacity(count),
             answers: Vec::with_capacity(ANSWER_BYTES * count),
             first_change: None,
             waiting: None,
+        });
+        let job = {
+            let mut state = self.state.lock();
+            match state.held.get_mut(&lane) {
+                Some(held) => {
+                    held.push_back(job);
+                    None
+                }
+                None => self.admit(job).map_err(|job| state.held.entry(lane).or_default().push_back(job)).ok(),
+            }
         };
-        self.run(Box::new(job), false);
+        job.into_iter().for_each(|job| self.run(job, false));
+    }
+
+    /// Whether there is room for what it may be answered.
+    fn admit(&self, mut job: Box<Job>) -> Result<Box<Job>, Box<Job>> {
+        match self.out.reserve(job.lane, job.run.answer_bytes()) {
+            Some(reserved) => {
+                job.reserved = Some(reserved);
+                Ok(job)
+            }
+            None => Err(job),
+        }
+    }
+
+    /// Goes on with what was held where there is room by now. Only whoever reads what is asked calls this: what a user asks is begun in order.
+    /// False: nothing is held any more.
+    fn run_held(&self) -> bool {
+        let lanes: Vec<_> = self.state.lock().held.keys().copied().collect();
+        for lane in &lanes {
+            while let Some(job) = self.next_held(*lane) {
+                self.run(job, false);
+            }
+        }
+        !lanes.is_empty() && !self.state.lock().held.is_empty()
+    }
+
+    fn next_held(&self, lane: Lane) -> Option<Box<Job>> {
+        let mut state = self.state.lock();
+        let held = state.held.get_mut(&lane)?;
+        let Some(job) = held.pop_front() else {
+            state.held.remove(&lane);
+            return None;
+        };
+        self.admit(job).map_err(|job| held.push_front(job)).ok()
     }
 
     /// A session begins with a tree connect; one that is not known was lost with another connection.
@@ -399,7 +455,7 @@ impl OwnerLink {
         let pong = move || {
             let mut frame = Vec::new();
             put_pong(&mut frame, number);
-            out.send(frame);
+            out.send(Lane::NODE, frame);
         };
         if let Err(pong) = after(Box::new(pong)) {
             pong();
@@ -492,25 +548,26 @@ impl OwnerLink {
         self.answer_done(&mut job, committed);
         // A new scope: what it changes next is committed with its next answer.
         job.scope = CommitScope::begin();
-        self.answer_not_run(job.run.give_back());
+        job.reserved = None;
+        self.answer_not_run(job.lane, job.run.give_back());
         let refused = match committed {
             Err(error) => Some(status::of_error(error)),
             Ok(()) if job.waiting.is_none() && !self.charge_wait(&mut job) => Some(NtStatus::INSUFFICIENT_RESOURCES),
             Ok(()) => None,
         };
-        let number = job.run.number;
+        let (number, lane) = (job.run.number, job.lane);
         let ended = refused.is_none() && {
             let mut state = self.state.lock();
             let ended = state.closed || matches!(state.requests.get(&number), Some(Progress::Runs { ended: true }));
             if !ended {
-                self.answer(number, &Replied::Pending, &related);
+                self.answer(lane, number, &Replied::Pending, &related);
                 state.requests.insert(number, Progress::Waits(job, wait));
                 drop(state);
                 let out = self.out.clone();
                 let resume = move || {
                     let mut frame = Vec::new();
                     put_resume(&mut frame, number);
-                    out.send(frame);
+                    out.send(lane, frame);
                 };
                 self.server.park_forwarded(wait, Box::new(resume));
                 let is_there = self.state.lock().requests.contains_key(&number);
@@ -562,7 +619,8 @@ impl OwnerLink {
 
     fn leave(&self, job: &mut Job, committed: Result<(), StoreError>) {
         self.answer_done(job, committed);
-        self.answer_not_run(job.run.give_back());
+        self.answer_not_run(job.lane, job.run.give_back());
+        job.reserved = None;
     }
 
     /// The answers leave, unless this node may not answer any more. Where a change could not be made durable, none from the first that
@@ -589,32 +647,33 @@ impl OwnerLink {
             answers.truncate(done[first..].first().map_or(answers.len(), |ran| ran.at));
             done[first..].iter().for_each(|ran| put_answer(&mut answers, ran.number, &replied, &ran.related));
         }
-        self.out.send(answers);
+        self.out.send(job.lane, answers);
     }
 
     /// These were not run.
-    fn answer_not_run(&self, numbers: impl Iterator<Item = u64>) {
+    fn answer_not_run(&self, lane: Lane, numbers: impl Iterator<Item = u64>) {
         for number in numbers {
             self.state.lock().requests.remove(&number);
-            self.answer(number, &Replied::NotRun, &Related::default());
+            self.answer(lane, number, &Replied::NotRun, &Related::default());
         }
     }
 
-    fn answer(&self, number: u64, replied: &Replied, related: &Related) {
+    fn answer(&self, lane: Lane, number: u64, replied: &Replied, related: &Related) {
         let mut frame = Vec::with_capacity(64);
         put_answer(&mut frame, number, replied, related);
-        self.out.send(frame);
+        self.out.send(lane, frame);
     }
 
     /// The connection has ended.
     fn end(&self) {
         self.server.trees.set_time((self.clock)());
-        let (sessions, waiting) = {
+        let (sessions, waiting, held) = {
             let mut state = self.state.lock();
             state.closed = true;
             let sessions: Vec<_> = state.sessions.drain().map(|(_, tables)| tables).collect();
-            (sessions, std::mem::take(&mut state.requests))
+            (sessions, std::mem::take(&mut state.requests), std::mem::take(&mut state.held))
         };
+        drop(held);
         for progress in waiting.into_values() {
             if let Progress::Waits(mut job, wait) = progress {
                 self.server.unpark(wait);

@@ -18,7 +18,7 @@ use arden_wire::{
     Malformed, NtStatus,
     cursor::{Put, Reader},
     dtyp::Sid,
-    smb2::{HEADER_BYTES, Header, flags},
+    smb2::{Command, HEADER_BYTES, Header, flags},
 };
 
 use crate::model::{
@@ -257,6 +257,16 @@ impl Run {
             Some(origin) => version1::put_run(out, &of, requests, origin),
             None => put_requests(out, &of, requests),
         }
+    }
+
+    /// What its answers may have, if that is much.
+    pub fn answer_bytes(&self) -> usize {
+        let of = |asked: &Asked| match asked.header.credit_charge {
+            0 | 1 => 0,
+            _ if asked.header.command == Command::Write as u16 => 0,
+            credits => (usize::from(credits) << 16).min(asked.room),
+        };
+        std::iter::once(&self.now).chain(&self.following).map(of).sum()
     }
 
     /// Bytes that it keeps while it waits.

@@ -5,6 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use arden_lock::{RwLock, ranks};
 use arden_store::fs::ClientId;
+use arden_wire::dtyp::Sid;
 
 use crate::model::{
     SessionTables,
@@ -15,7 +16,8 @@ use crate::model::{
 /// The connection to a node whose sessions ask for this node's shares.
 pub trait PeerNode: Send + Sync {
     /// The serial number of a session is the other node's.
-    fn notify(&self, to: Recipient, what: &Notification);
+    /// It is said to one of this user's sessions, behind the answers that they have by then.
+    fn notify(&self, user: &Sid, to: Recipient, what: &Notification);
     /// The connections of this session's client have to end without an answer.
     fn leave(&self, serial: u64);
 }
@@ -58,9 +60,9 @@ impl Forwarded {
             Recipient::Session { id, .. } => Recipient::Session { id, serial: entry.serial },
             client => client,
         };
-        let node = entry.node.clone();
+        let (node, user) = (entry.node.clone(), entry.tables.token());
         drop(sessions);
-        node.notify(to, what);
+        node.notify(&user.user, to, what);
         true
     }
 
@@ -68,9 +70,10 @@ impl Forwarded {
     pub fn notify_client_at(&self, node: u16, client: ClientId, what: &Notification) -> bool {
         let is_of = |e: &&Entry| e.tables.client == client && e.tables.node == Some(node);
         // The newest: of a connection between the nodes that has ended, it may not be known yet.
-        let found = self.0.read().values().filter(is_of).max_by_key(|e| e.tables.serial).map(|e| e.node.clone());
-        let Some(node) = found else { return false };
-        node.notify(Recipient::Client(client), what);
+        let of = |e: &Entry| (e.node.clone(), e.tables.token());
+        let found = self.0.read().values().filter(is_of).max_by_key(|e| e.tables.serial).map(of);
+        let Some((node, user)) = found else { return false };
+        node.notify(&user.user, Recipient::Client(client), what);
         true
     }
 

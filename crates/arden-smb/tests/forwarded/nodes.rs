@@ -412,3 +412,48 @@ fn answers_that_come_together_keep_nobody_out() {
     newcomer.open(want("large"));
     runtime.shutdown_background();
 }
+
+/// What a user reads is long, and the answers to another come before most of it.
+#[test]
+fn one_users_long_answers_leave_others_their_turn() {
+    const READS: usize = 15;
+    const LENGTH: u32 = 8 << 20;
+    let lab = Lab::new();
+    let front = lab.front.as_ref().expect("two nodes");
+    let mut c = lab.client();
+    c.put("long", &vec![7; LENGTH as usize]);
+    let mut other = lab.connect();
+    other.negotiate(&Offer::up_to(Dialect::Smb311));
+    other.logon(&logon(OTHER));
+    other.connect(SHARE);
+    let readers: Vec<_> = (0..READS).map(|_| lab.client()).collect();
+    let readers: Vec<_> = readers
+        .into_iter()
+        .map(|mut reader| {
+            let f = reader.open(want("long").existing());
+            (reader, f.id)
+        })
+        .collect();
+    front.hold_answers(true);
+    let before = front.answer_bytes();
+    let pause = || std::thread::sleep(std::time::Duration::from_millis(300));
+    std::thread::scope(|scope| {
+        for (mut reader, id) in readers {
+            scope.spawn(move || {
+                let what = reader.read(id, 0, LENGTH);
+                assert!(what.len() == LENGTH as usize && what.iter().all(|b| *b == 7));
+            });
+        }
+        pause();
+        let asks = scope.spawn(|| {
+            let f = other.open(want("small"));
+            other.close(f.id);
+            front.answer_bytes() - before
+        });
+        pause();
+        front.hold_answers(false);
+        let bytes = asks.join().unwrap();
+        assert!(bytes < 5 * u64::from(LENGTH), "{bytes} bytes of the first user went before the second's two answers");
+    });
+    assert!(front.answer_bytes() - before > READS as u64 * u64::from(LENGTH), "all came");
+}

@@ -20,7 +20,12 @@ use arden_smb::{
 use arden_store::table::{OpenTable, TableLimits};
 use arden_wire::FileTime;
 use parking_lot::Mutex;
-use tokio::{runtime::Runtime, task::JoinHandle};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    runtime::Runtime,
+    sync::watch,
+    task::JoinHandle,
+};
 
 /// The owner's number.
 const OWNER: u16 = 2;
@@ -89,6 +94,37 @@ struct Wires {
     offset: Arc<Mutex<Duration>>,
     /// What carries bytes from end to end.
     wires: Mutex<Vec<JoinHandle<io::Result<()>>>>,
+    answers: Arc<Answers>,
+}
+
+/// What the owners say, on its way.
+struct Answers {
+    /// Bytes that have come.
+    bytes: AtomicU64,
+    held: watch::Sender<bool>,
+    /// A MiB takes at least a millisecond.
+    slow: AtomicBool,
+}
+
+/// Carries what an owner says, until one of them ends.
+async fn carry(
+    answers: &Answers,
+    from: &mut (impl AsyncRead + Unpin),
+    to: &mut (impl AsyncWrite + Unpin),
+) -> io::Result<()> {
+    let mut piece = vec![0; 1 << 16];
+    loop {
+        let n = from.read(&mut piece).await?;
+        if n == 0 {
+            return to.shutdown().await;
+        }
+        let _ = answers.held.subscribe().wait_for(|held| !held).await;
+        let before = answers.bytes.fetch_add(n as u64, Ordering::Relaxed);
+        if answers.slow.load(Ordering::Relaxed) && before >> 20 != (before + n as u64) >> 20 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        to.write_all(&piece[..n]).await?;
+    }
 }
 
 impl Nodes for Wires {
@@ -117,8 +153,8 @@ impl Nodes for Wires {
         }
         let sibling = self.siblings.lock().get(&node).and_then(Weak::upgrade);
         assert!(node == OWNER || sibling.is_some());
-        let (near, mut near_end) = tokio::io::duplex(1 << 16);
-        let (mut far_end, far) = tokio::io::duplex(1 << 16);
+        let (near, near_end) = tokio::io::duplex(1 << 16);
+        let (far_end, far) = tokio::io::duplex(1 << 16);
         let (server, version) = (sibling.unwrap_or_else(|| self.owner.clone()), *self.ownership.version.lock());
         let offset = self.offset.clone();
         let clock = Arc::new(move || {
@@ -127,7 +163,16 @@ impl Nodes for Wires {
             Time { now: Instant::now() + offset, wall }
         });
         runtime().spawn(async move { owner::serve(&server, 1, (Box::new(far), version), clock).await });
-        let wire = async move { tokio::io::copy_bidirectional(&mut near_end, &mut far_end).await.map(drop) };
+        let answers = self.answers.clone();
+        let wire = async move {
+            let (mut from_node, mut to_node) = tokio::io::split(near_end);
+            let (mut from_owner, mut to_owner) = tokio::io::split(far_end);
+            let asked = async {
+                tokio::io::copy(&mut from_node, &mut to_owner).await?;
+                to_owner.shutdown().await
+            };
+            tokio::try_join!(asked, carry(&answers, &mut from_owner, &mut to_node)).map(drop)
+        };
         self.wires.lock().push(runtime().spawn(wire));
         Box::pin(async move { io::Result::Ok((Box::new(near) as Box<dyn Stream>, version)) })
     }
@@ -148,6 +193,11 @@ impl Front {
             ownership: of_wires,
             offset,
             wires: Mutex::default(),
+            answers: Arc::new(Answers {
+                bytes: AtomicU64::new(0),
+                held: watch::Sender::new(false),
+                slow: AtomicBool::new(false),
+            }),
         });
         let table = OpenTable::new(TableLimits::default());
         table.start_ids_at(1 << 52);
@@ -177,6 +227,17 @@ impl Front {
     /// There is a node of this number that seems to be alive, and nothing comes back from it.
     pub fn knows_silent(&self, number: u16) {
         self.wires.silent.lock().push(number);
+    }
+
+    /// Nothing comes from the owner meanwhile, or what it said comes, and no faster than over a network.
+    pub fn hold_answers(&self, hold: bool) {
+        self.wires.answers.slow.store(true, Ordering::Relaxed);
+        self.wires.answers.held.send_replace(hold);
+    }
+
+    /// Bytes that have come from the owner.
+    pub fn answer_bytes(&self) -> u64 {
+        self.wires.answers.bytes.load(Ordering::Relaxed)
     }
 
     /// The connections between the nodes break.
