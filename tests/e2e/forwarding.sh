@@ -132,14 +132,21 @@ if [[ -n ${BENCH:-} ]]; then
   exit 0
 fi
 
+note "a user who asks for more at once than a user may have at another node waits, and is not refused"
+load() { # load USER READ_PERCENT SECONDS: at n2, 256 MiB at once
+  ARDEN_LAB_PASSWORD=pw "${ARDEN%/*}/arden-lab" run streaming --block 8m --outstanding 8 --clients 4 --read "$2" --file-size 256m --warm-up 1s --duration "$3s" --force \
+    --target "smb://$1@127.0.0.1:${port[n2]}/test" --out "$WORK/load-$2.json"
+}
+for percent in 100 0; do load tester "$percent" 2 >"$WORK/load.out" 2>&1 || { cat "$WORK/load.out"; fail "a load of $percent % reads is refused"; }; done
+! grep -a ForwardedBytes "$WORK/server.log" || fail "a bound of what a user has at another node is passed"
+
 if [[ -n ${BESIDE:-} ]]; then
   note "how long an open and a close take at n2, alone and beside another user's reads of 8 MiB each over the same node"
   at n1 user add mallory --password pw >/dev/null
   visit() { python_client "$ROOT/tests/e2e/hostile-client.py" 127.0.0.1 "${port[n2]}" tester visit 5 | paste -sd ' '; }
   for ((round = 0; round < BESIDE; round++)); do
     echo "alone: $(visit)"
-    ARDEN_LAB_PASSWORD=pw "${ARDEN%/*}/arden-lab" run streaming --block 8m --outstanding 4 --clients 3 --file-size 256m --duration 9s --force \
-      --target "smb://mallory@127.0.0.1:${port[n2]}/test" --out "$WORK/beside.json" >"$WORK/beside.out" 2>&1 & beside=$!
+    load mallory 100 9 >"$WORK/beside.out" 2>&1 & beside=$!
     sleep 4; echo "beside: $(visit)"; wait "$beside" || { cat "$WORK/beside.out"; fail "the load failed"; }
     tail -n 4 "$WORK/beside.out"
   done

@@ -291,6 +291,14 @@ impl Charge {
         self.of(kind).half(amount)
     }
 
+    /// Whether whom this is for has passed half of a bound.
+    pub fn is_past_half(&self) -> bool {
+        let is_past = |(account, bound): &(Arc<Account>, usize)| {
+            account.0[self.kind as usize].load(Ordering::Relaxed) > bound / 2
+        };
+        self.accounts.iter().flatten().any(is_past)
+    }
+
     /// Adds what fits into half of every bound.
     fn half(self, amount: usize) -> Option<Charge> {
         let fits = |(account, bound): &(Arc<Account>, usize)| {
@@ -411,7 +419,9 @@ mod tests {
         let first = half(1).unwrap();
         let more: Vec<_> = std::iter::from_fn(|| first.also_half(Kind::Pipes, 1)).collect();
         assert_eq!(more.len(), 3, "it is the same user's");
+        assert!(!first.is_past_half());
         let rest: Vec<_> = std::iter::from_fn(|| first.also(Kind::Pipes, 1).ok()).collect();
+        assert!(first.is_past_half());
         assert_eq!(rest.len(), 4, "up to the bound");
         assert_eq!(usage.total(Kind::Pipes), 10);
         drop((first, more, rest));

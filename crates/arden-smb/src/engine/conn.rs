@@ -86,6 +86,7 @@ impl Connection {
             pending: Mutex::default(),
             large: Mutex::default(),
             elsewhere_bytes: AtomicUsize::new(0),
+            elsewhere_is_much: AtomicBool::new(false),
         });
         server.add_peer(&peer);
         Connection {

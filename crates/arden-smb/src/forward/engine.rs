@@ -96,6 +96,9 @@ impl Elsewhere for Forwarded {
     fn bytes(&self) -> usize {
         self.call.bytes()
     }
+    fn is_much(&self) -> bool {
+        self.call.is_much()
+    }
 }
 
 /// A tree connect that waits for an owner.

@@ -75,7 +75,7 @@ pub struct Call {
     bytes: usize,
     state: Mutex<State, ranks::ForwardedCall>,
     /// What it costs its user.
-    _charges: Vec<Charge>,
+    charges: Vec<Charge>,
 }
 
 /// Why a run was not sent.
@@ -272,9 +272,9 @@ impl Link {
     pub fn begin(self: &Arc<Link>, user: &Sid, costs: Vec<(usize, Vec<Charge>)>) -> Vec<Arc<Call>> {
         let lane = Lane::of(user);
         let first = self.numbers.fetch_add(costs.len() as u64, Ordering::Relaxed);
-        let new = |(number, (bytes, _charges))| {
+        let new = |(number, (bytes, charges))| {
             let state = Mutex::new(State::Asked(None));
-            Arc::new(Call { number, link: self.clone(), lane, bytes, state, _charges })
+            Arc::new(Call { number, link: self.clone(), lane, bytes, state, charges })
         };
         let calls: Vec<_> = (first..).zip(costs).map(new).collect();
         self.calls.lock().extend(calls.iter().map(|call| (call.number, Arc::downgrade(call))));
@@ -463,6 +463,10 @@ impl Elsewhere for Call {
 
     fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    fn is_much(&self) -> bool {
+        self.charges.iter().any(Charge::is_past_half)
     }
 }
 

@@ -68,6 +68,11 @@ pub trait Elsewhere: Any + Send + Sync {
 
     /// Bytes that the request and its answer may keep until then.
     fn bytes(&self) -> usize;
+
+    /// Whether the user has so much there that the connection begins no more before something was answered.
+    fn is_much(&self) -> bool {
+        false
+    }
 }
 
 /// What comes behind a request in its compound.

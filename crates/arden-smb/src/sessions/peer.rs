@@ -50,6 +50,8 @@ pub struct Peer {
     pub large: Mutex<Vec<u8>, ranks::LargeBuffer>,
     /// Bytes of messages and answers that wait for another engine's answer.
     pub elsewhere_bytes: AtomicUsize,
+    /// Its user has so much at another engine that no more messages are begun before one of these is answered.
+    pub elsewhere_is_much: AtomicBool,
 }
 
 #[derive(Default)]
@@ -260,6 +262,7 @@ mod tests {
             pending: Mutex::default(),
             large: Mutex::default(),
             elsewhere_bytes: AtomicUsize::new(0),
+            elsewhere_is_much: AtomicBool::new(false),
         };
         let write = move |bytes: &[u8]| {
             let mut sent = socket.lock();

@@ -450,8 +450,10 @@ impl Transport {
 
     /// Whether no more messages are begun before some were answered.
     fn waits_for_too_much(&self) -> bool {
-        let elsewhere = self.connection.as_ref().map_or(0, |c| c.peer().elsewhere_bytes.load(Ordering::Relaxed));
-        self.waiting_bytes.load(Ordering::Relaxed) + elsewhere > WAITING_BYTES_MAX
+        let peer = self.connection.as_ref().map(Connection::peer);
+        let elsewhere = peer.map_or(0, |peer| peer.elsewhere_bytes.load(Ordering::Relaxed));
+        let is_much = elsewhere > 0 && peer.is_some_and(|peer| peer.elsewhere_is_much.load(Ordering::Relaxed));
+        is_much || self.waiting_bytes.load(Ordering::Relaxed) + elsewhere > WAITING_BYTES_MAX
     }
 
     /// Handles every complete message of the input.

@@ -24,6 +24,7 @@ impl AskedElsewhere {
     fn go_on<T>(self, run: impl FnOnce(Chain, Vec<u8>) -> T) -> T {
         let peer = self.chain.state.peer.clone();
         peer.elsewhere_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        peer.elsewhere_is_much.store(false, Ordering::Relaxed);
         let done = run(self.chain, self.out);
         // Afterwards: a CANCEL that came meanwhile is for a wait that this may have begun.
         peer.pending.lock().end_job();
@@ -75,6 +76,9 @@ pub(super) fn run_when_answered(message: Bytes<'_>, state: State, out: Vec<u8>) 
     };
     let bytes = state.in_flight.bytes_elsewhere();
     peer.elsewhere_bytes.fetch_add(bytes, Ordering::Relaxed);
+    if asked.is_much() {
+        peer.elsewhere_is_much.store(true, Ordering::Relaxed);
+    }
     peer.pending.lock().begin_job();
     let message = AskedElsewhere { chain: Chain { message: message.into_owned(), state }, out, bytes };
     asked.when_answered(Box::new(move |here| match here {
