@@ -236,9 +236,23 @@ fn a_change_on_an_old_snapshot_is_made_on_the_new_one() {
     });
     assert_eq!(runs, 2);
     assert_ne!(first.sid, second.unwrap().sid, "a RID is given once");
+    assert!(!b.refresh().unwrap(), "it has read alice with its own change");
     let taken = a.change(|s| s.add_user(&user("BOB"))).map(drop);
     assert_eq!(taken.unwrap_err().kind, ErrorKind::Exists);
     assert_eq!(a.snapshot(), b.snapshot());
+}
+
+/// Whoever applies what others change sees it also where a change of this daemon has read it.
+#[test]
+fn what_came_with_an_own_change_has_another_revision() {
+    let (_, a, b) = two();
+    let applied = b.refreshed().unwrap();
+    a.change(|s| s.add_user(&user("alice"))).unwrap();
+    b.change(|s| s.add_user(&user("bob"))).unwrap();
+    let with_both = b.refreshed().unwrap();
+    assert_ne!(with_both, applied);
+    assert_eq!(b.refreshed().unwrap(), with_both);
+    assert!(b.snapshot().user("alice").is_ok());
 }
 
 #[test]

@@ -170,20 +170,25 @@ pub fn follow(control: &Arc<SmbControl>, state: &Arc<arden_admin::State>, member
     follow_owners(control, member);
     let (control, state, mut changes) = (Arc::downgrade(control), state.clone(), state.watch());
     tokio::spawn(async move {
+        let mut applied = None;
         while changes.changed().await.is_ok() {
             let Some(control) = control.upgrade() else { return };
             let state = state.clone();
-            let apply = move || match state.refresh() {
-                Ok(true) => {
+            let apply = move || match state.refreshed() {
+                Ok(revision) if applied == Some(revision) => applied,
+                Ok(revision) => {
                     control.accounts_changed();
                     control.settings_changed(&state.snapshot().settings);
                     control.shares_changed();
                     control.addresses_changed();
+                    Some(revision)
                 }
-                Ok(false) => {}
-                Err(e) => tracing::error!("changes of the state are not read: {e}"),
+                Err(e) => {
+                    tracing::error!("changes of the state are not read: {e}");
+                    applied
+                }
             };
-            let _ = tokio::task::spawn_blocking(apply).await;
+            applied = tokio::task::spawn_blocking(apply).await.unwrap_or_default();
         }
     });
 }

@@ -159,6 +159,16 @@ impl State {
         self.reload(&mut self.change.lock())
     }
 
+    /// The same, and which revision the snapshot is of by then: a change of this daemon's own may have brought others' with it.
+    ///
+    /// # Errors
+    /// As [`State::refresh`].
+    pub fn refreshed(&self) -> Result<Revision> {
+        let mut revision = self.change.lock();
+        self.reload(&mut revision)?;
+        Ok(*revision)
+    }
+
     fn reload(&self, revision: &mut Revision) -> Result<bool> {
         let contents = self.store.read()?;
         if contents.revision == *revision {
