@@ -265,6 +265,15 @@ impl Volumes {
         }
     }
 
+    /// The other nodes learn on which pool a volume is that came while this node owns it.
+    fn tell_other_nodes(&self, name: &str) {
+        if self.pools.is_member()
+            && let Some(pool) = self.pool_of(name)
+        {
+            self.note_pool(pool);
+        }
+    }
+
     /// Makes a checkpoint of each open volume on a pool: what an earlier owner left to be replayed is not replayed again.
     pub fn checkpoint_of_pool(&self, pool: u128) {
         let volumes: Vec<(String, Arc<Volume>)> = {
@@ -410,6 +419,7 @@ impl VolumeAdmin for Volumes {
         // What [MS-FSA] 2.1.4.17 asks for, as cheap as it can be had. A volume that comes from elsewhere keeps its own.
         let (volume, _) = Volumes::volume(self, &new.name)?;
         volume.set_last_access(LastAccess::Relative).map_err(|e| refusal(&record.device(), e))?;
+        self.tell_other_nodes(&new.name);
         Ok(self.info(&record))
     }
 
@@ -493,6 +503,9 @@ impl VolumeAdmin for Volumes {
         Superblock::read(&*self.device(record, None)?).map_err(|e| refusal(&record.device(), e))?;
         let record = &VolumeRecord { pool: None, ..record.clone() };
         self.remember(record)?;
+        if self.pools.is_member() && Volumes::volume(self, &record.name).is_ok() {
+            self.tell_other_nodes(&record.name);
+        }
         Ok(self.info(record))
     }
 }
