@@ -132,6 +132,50 @@ if [[ -n ${BENCH:-} ]]; then
   exit 0
 fi
 
+note "what one node owns is administered at either"
+same() { # same COMMAND...: both nodes say the same
+  at n1 "$@" >"$WORK/tmp/owner" 2>&1; at n2 "$@" >"$WORK/tmp/other" 2>&1
+  cmp "$WORK/tmp/owner" "$WORK/tmp/other" || { diff "$WORK/tmp/owner" "$WORK/tmp/other"; fail "the nodes differ: $*"; }
+}
+at n2 space create made --pool tank --layout mirror2 --size 512m >/dev/null
+at n2 volume create made --space made >/dev/null
+at n2 share add made --volume made >/dev/null
+at n2 share set made --comment "of both" >/dev/null
+at n2 quota set made --user tester --hard 100m >/dev/null
+at n2 snapshot create made >/dev/null
+for what in "space list" "volume list" "volume show made" "quota list made" "snapshot list made" "space show made" "volume check made" "pool show tank"; do same $what; done
+says "of both" at n1 share list || fail "the share is not at its owner"
+says 'tester' at n1 quota list made || fail "the quota is not at its owner"
+at n2 pool scrub tank >"$WORK/tmp/out" 2>&1 || { cat "$WORK/tmp/out"; fail "a scrub cannot be begun and waited for elsewhere"; }
+says 'there is no volume' at n2 volume show nothing || fail "a volume that nobody has"
+SHARE=made PORT=${port[n2]} client -c "put $WORK/tmp/large large" >/dev/null 2>&1 || fail "the new share is not served"
+at n2 share remove made >/dev/null; at n2 volume close made >/dev/null
+at n2 space delete made >/dev/null
+! says made at n1 space list || fail "the space is still there"
+
+note "what is taken away at either node takes effect at once for a client of the node that owns nothing"
+at n1 user add victim --password pw >/dev/null
+at n1 group add staff >/dev/null
+revoked() { # revoked NODE COMMAND...
+  local node=$1; shift
+  python_client "$ROOT/tests/e2e/revoked-client.py" 127.0.0.1 "${port[n2]}" t3 victim >"$WORK/revoked" 2>&1 & pid[revoked]=$!
+  until_true 15 grep -q writes "$WORK/revoked" || { cat "$WORK/revoked"; fail "$*: victim cannot write before"; }
+  at "$node" "$@" >"$WORK/tmp/out" 2>&1 || { cat "$WORK/tmp/out"; fail "$* at $node fails"; }
+  until_true 5 grep -q 'refused\|lost' "$WORK/revoked" || { cat "$WORK/revoked"; fail "$* at $node does not end what victim does"; }
+  kill "${pid[revoked]}" 2>/dev/null || true; wait "${pid[revoked]}" 2>/dev/null || true; unset "pid[revoked]"
+  echo "$* at $node: $(tail -n 1 "$WORK/revoked")"
+}
+for n in n1 n2; do
+  revoked $n share set t3 --read-only; at $n share set t3 --read-only=false >/dev/null
+  revoked $n share set t3 --deny victim:change; at $n share set t3 --clear-deny >/dev/null
+  at $n group member add staff victim >/dev/null; at $n share set t3 --allow staff:change >/dev/null
+  revoked $n group member remove staff victim; at $n share set t3 --clear-allow >/dev/null
+  revoked $n share set t3 --encrypt; at $n share set t3 --encrypt=false >/dev/null
+  revoked $n user passwd victim --password other; at $n user passwd victim --password pw >/dev/null
+  revoked $n user set victim --disabled; at $n user set victim --disabled=false >/dev/null
+  revoked $n user remove victim; at $n user add victim --password pw >/dev/null
+done
+
 note "a user who asks for more at once than a user may have at another node waits, and is not refused"
 load() { # load USER READ_PERCENT SECONDS: at n2, 256 MiB at once
   ARDEN_LAB_PASSWORD=pw "${ARDEN%/*}/arden-lab" run streaming --block 8m --outstanding 8 --clients 4 --read "$2" --file-size 256m --warm-up 1s --duration "$3s" --force \

@@ -223,6 +223,15 @@ pub trait ClusterAdmin: Send + Sync {
     fn check_is_cluster(&self) -> Result<()> {
         if self.node_name().is_empty() { alone() } else { Ok(()) }
     }
+    /// The other node that owns a pool, without asking etcd. None: this node does, or nobody.
+    fn owner_elsewhere(&self, pool: PoolKey<'_>) -> Option<OtherNode>;
+    /// The other nodes that are alive, without asking etcd.
+    fn others(&self) -> Vec<OtherNode>;
+    /// Has a request of an administrator handled by another node, as long as that takes.
+    ///
+    /// # Errors
+    /// Failed, when the node does not answer.
+    fn handled_by(&self, node: &OtherNode, request: &NodeRequest) -> Result<NodeResponse>;
     /// Asks every other node that is alive. The answers that came in time, each with the node's name.
     fn ask_nodes(&self, question: &NodeQuestion) -> Vec<(String, NodeAnswer)>;
     /// Connects to every other node.
@@ -262,7 +271,38 @@ pub trait ClusterAdmin: Send + Sync {
     fn set_fence(&self, pool: &str, fence: &PoolFence) -> Result<PoolOwnership>;
 }
 
-/// What a node asks another about its clients, for an administrator.
+/// What names a pool.
+#[derive(Debug, Clone, Copy)]
+pub enum PoolKey<'a> {
+    Name(&'a str),
+    Id(u128),
+}
+
+/// Another node of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherNode {
+    pub number: u16,
+    pub name: String,
+}
+
+/// A request to the API of another node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRequest {
+    pub method: String,
+    /// With the query.
+    pub path: String,
+    /// JSON, or nothing.
+    pub body: String,
+}
+
+/// What its API answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeResponse {
+    pub status: u16,
+    pub body: String,
+}
+
+/// What a node asks another, for an administrator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeQuestion {
@@ -273,6 +313,8 @@ pub enum NodeQuestion {
     CloseUserSessions(String),
     /// The floating addresses of its pools. A node that does not know the question does not answer.
     Addresses,
+    /// A request about what the other node owns, which its API handles. The same holds here.
+    Request(NodeRequest),
 }
 
 /// The answer to a [`NodeQuestion`].
@@ -284,12 +326,15 @@ pub enum NodeAnswer {
     /// How many were closed.
     Closed(usize),
     Addresses(Vec<AddressAtNode>),
+    Response(NodeResponse),
 }
 
 impl NodeQuestion {
-    /// The answer of this node alone. May wait for the disk.
+    /// The answer of this node alone, about its clients. May wait for the disk.
     pub fn answer(&self, control: &dyn Control) -> NodeAnswer {
         match self {
+            // It is for the API.
+            NodeQuestion::Request(_) => NodeAnswer::Closed(0),
             NodeQuestion::Sessions => NodeAnswer::Sessions(control.sessions()),
             NodeQuestion::Addresses => NodeAnswer::Addresses(control.floating_addresses()),
             NodeQuestion::Opens => NodeAnswer::Opens(control.opens()),
@@ -312,6 +357,15 @@ fn alone<T>() -> Result<T> {
 impl ClusterAdmin for NoCluster {
     fn node_name(&self) -> String {
         String::new()
+    }
+    fn owner_elsewhere(&self, _: PoolKey<'_>) -> Option<OtherNode> {
+        None
+    }
+    fn others(&self) -> Vec<OtherNode> {
+        Vec::new()
+    }
+    fn handled_by(&self, _: &OtherNode, _: &NodeRequest) -> Result<NodeResponse> {
+        alone()
     }
     fn ask_nodes(&self, _: &NodeQuestion) -> Vec<(String, NodeAnswer)> {
         Vec::new()

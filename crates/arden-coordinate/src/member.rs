@@ -13,7 +13,7 @@ use arden_admin::{
     AdminError, ErrorKind, State,
     cluster::{
         ClientMove, ClusterAdmin, ClusterInfo, ClusterToken, FeatureLevel, NodeAnswer, NodeChange, NodeInfo, NodeLink,
-        NodeQuestion, PoolFence, PoolMove, PoolOwnership, PoolTake,
+        NodeQuestion, NodeRequest, NodeResponse, OtherNode, PoolFence, PoolKey, PoolMove, PoolOwnership, PoolTake,
     },
     error::Result,
     names::key,
@@ -490,6 +490,39 @@ impl ClusterAdmin for ClusterApi {
 
     fn node_name(&self) -> String {
         self.member.membership.name.clone()
+    }
+
+    fn owner_elsewhere(&self, pool: PoolKey<'_>) -> Option<OtherNode> {
+        let id = match pool {
+            PoolKey::Id(id) => id,
+            PoolKey::Name(name) => self.member.pools.iter().find(|p| key(&self.name_of(**p)) == key(name))?.0,
+        };
+        let (number, _) = self.member.owner_seen(id)?;
+        self.others().into_iter().find(|node| node.number == number)
+    }
+
+    fn others(&self) -> Vec<OtherNode> {
+        let seen = self.member.nodes_seen().into_iter();
+        let others = seen.filter(|n| n.alive && n.number != self.member.number());
+        others.map(|n| OtherNode { number: n.number, name: n.name }).collect()
+    }
+
+    fn handled_by(&self, node: &OtherNode, request: &NodeRequest) -> Result<NodeResponse> {
+        let failed = |e: String| {
+            AdminError::failed(
+                format!("node {}, which owns it, does not handle it: {e}", node.name),
+                "`arden node list` shows which nodes are alive, `arden node check` whether they are reached",
+            )
+        };
+        let question = NodeQuestion::Request(request.clone());
+        let question = serde_json::to_vec(&question).map_err(|e| failed(e.to_string()))?;
+        let (peers, number) = (self.member.peers.clone(), node.number);
+        let asked = self.member.etcd.wait(move |_| async move { Ok(peers.ask_for_work(number, &question).await) })?;
+        match asked.map(|answer| serde_json::from_slice(&answer)) {
+            Ok(Ok(NodeAnswer::Response(response))) => Ok(response),
+            Ok(_) => Err(failed("its version is an older one".to_string())),
+            Err(e) => Err(failed(e.to_string())),
+        }
     }
 
     fn ask_nodes(&self, question: &NodeQuestion) -> Vec<(String, NodeAnswer)> {

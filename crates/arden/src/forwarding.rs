@@ -7,7 +7,12 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use arden_admin::{State, cluster::NodeQuestion, names::key};
+use arden_admin::{
+    State,
+    api::{self, Api},
+    cluster::{NodeAnswer, NodeQuestion},
+    names::key,
+};
 use arden_coordinate::{
     Member,
     peers::{self, Connected, Listener, Purpose},
@@ -84,7 +89,7 @@ fn version(connected: &Connected) -> io::Result<Version> {
 }
 
 /// Serves the nodes that connect: they ask for their clients, or for an administrator.
-pub async fn welcome(mut listener: Listener, server: Arc<Server>, control: Weak<SmbControl>) {
+pub async fn welcome(mut listener: Listener, server: Arc<Server>, control: Weak<SmbControl>, api: Weak<Api>) {
     while let Some(connected) = listener.accept().await {
         let version = match version(&connected) {
             Ok(version) => version,
@@ -95,14 +100,14 @@ pub async fn welcome(mut listener: Listener, server: Arc<Server>, control: Weak<
         };
         let Connected { node, run, stream, purpose, .. } = connected;
         tracing::debug!(node, run, ?version, ?purpose, "another node connected");
-        let (server, control) = (server.clone(), control.clone());
+        let (server, control, api) = (server.clone(), control.clone(), api.clone());
         tokio::spawn(async move {
             match purpose {
                 Purpose::Forward => {
                     owner::serve(&server, node, (Box::new(stream), version), Arc::new(Time::read)).await
                 }
                 Purpose::Ask => {
-                    if let Err(e) = peers::answer(stream, |question| reply(control, question)).await {
+                    if let Err(e) = peers::answer(stream, |question| reply(control, api, question)).await {
                         tracing::warn!(node, "a node that asks is not answered: {e}");
                     }
                 }
@@ -111,8 +116,13 @@ pub async fn welcome(mut listener: Listener, server: Arc<Server>, control: Weak<
     }
 }
 
-/// The answer to a question about this node's clients; empty where there is none.
-async fn reply(control: Weak<SmbControl>, question: Vec<u8>) -> Vec<u8> {
+/// The answer to a question about this node's clients, or to a request about what it owns; empty where there is none.
+async fn reply(control: Weak<SmbControl>, api: Weak<Api>, question: Vec<u8>) -> Vec<u8> {
+    if let Ok(NodeQuestion::Request(request)) = serde_json::from_slice(&question) {
+        let Some(api) = api.upgrade() else { return Vec::new() };
+        let answer = NodeAnswer::Response(api::handle_for_node(api, request).await);
+        return serde_json::to_vec(&answer).unwrap_or_default();
+    }
     let answered = tokio::task::spawn_blocking(move || {
         let question: NodeQuestion = serde_json::from_slice(&question).ok()?;
         serde_json::to_vec(&question.answer(&*control.upgrade()?)).ok()

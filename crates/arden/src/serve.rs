@@ -84,15 +84,15 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
         Some(member) => begin_to_own(member, (&pools, &volumes, &control), &state, for_nodes)?,
         None => Arc::new(NoCluster),
     };
+    let storage = Arc::new(PoolAdmin(pools.clone()));
+    let api = Api::new(state.clone(), control.clone(), storage, volumes.clone(), cluster);
     if let Some(listener) = nodes {
-        control.serve_nodes(listener);
+        control.serve_nodes(listener, &api);
     }
     if let Some(member) = &member {
         let ports = witness::Ports { mapper: options.endpoint_mapper, witness: options.witness };
         witness::start(&control, member, &state, &ports, &stopped).await;
     }
-    let storage = Arc::new(PoolAdmin(pools.clone()));
-    let api = Api::new(state.clone(), control.clone(), storage, volumes.clone(), cluster);
     let api = tokio::spawn(api::serve(listener, api, until(stopped)));
     let why = tokio::select! {
         _ = interrupt.recv() => "interrupted",

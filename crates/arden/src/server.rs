@@ -14,6 +14,7 @@ use std::{
 use arden_admin::{
     AdminError, Control, ErrorKind, State,
     address::AddressAtNode,
+    api::Api,
     error::Result,
     model::{Grant, Id, Metric, OpenInfo, Rights, SessionInfo, Settings, Share},
     names::key,
@@ -314,9 +315,10 @@ impl SmbControl {
         self.tasks.lock().push(task);
     }
 
-    /// Serves what other nodes ask for their clients.
-    pub fn serve_nodes(self: &Arc<SmbControl>, listener: Listener) {
-        tokio::spawn(forwarding::welcome(listener, self.server.clone(), Arc::downgrade(self)));
+    /// Serves what other nodes ask for their clients, and their administrators.
+    pub fn serve_nodes(self: &Arc<SmbControl>, listener: Listener, api: &Arc<Api>) {
+        let (control, api) = (Arc::downgrade(self), Arc::downgrade(api));
+        tokio::spawn(forwarding::welcome(listener, self.server.clone(), control, api));
     }
 
     /// Other nodes own pools by now: clients of shares that are elsewhere come again.

@@ -3,6 +3,7 @@
 
 mod address;
 mod cluster;
+mod elsewhere;
 mod handlers;
 pub(crate) mod routes;
 mod snapshot;
@@ -21,6 +22,7 @@ use axum::{
     body::Bytes,
     extract::{DefaultBodyLimit, FromRequest, Request},
     http::StatusCode,
+    middleware,
     response::{IntoResponse, Response},
 };
 use serde::de::DeserializeOwned;
@@ -33,6 +35,8 @@ use crate::{
     storage::Storage,
     volume::VolumeAdmin,
 };
+
+pub use elsewhere::handle_for_node;
 
 /// Limit of a request's body. The bodies that the command line sends are much smaller.
 const BODY_BYTES_MAX: usize = 256 * 1024;
@@ -111,6 +115,7 @@ pub fn router(api: Arc<Api>) -> Router {
             (StatusCode::METHOD_NOT_ALLOWED, Json(body))
         })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(middleware::from_fn_with_state(api.clone(), elsewhere::at_owner))
         .with_state(api)
 }
 

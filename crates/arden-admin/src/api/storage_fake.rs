@@ -324,6 +324,26 @@ impl ClusterAdmin for FakeStorage {
     fn node_name(&self) -> String {
         "n1".to_string()
     }
+    /// The pool `far` is another node's.
+    fn owner_elsewhere(&self, pool: PoolKey<'_>) -> Option<OtherNode> {
+        matches!(pool, PoolKey::Name("far") | PoolKey::Id(0xfa)).then(|| self.others().remove(0))
+    }
+    fn others(&self) -> Vec<OtherNode> {
+        vec![OtherNode { number: 2, name: "n2".into() }]
+    }
+    /// Lists have one thing of its own and one that is not. Everything else answers with what was asked.
+    fn handled_by(&self, node: &OtherNode, request: &NodeRequest) -> Result<NodeResponse> {
+        assert_eq!(node.number, 2);
+        let body = match (request.method.as_str(), request.path.as_str()) {
+            ("GET", "/v1/jobs") => {
+                let job = |pool: &str| JobInfo { pool: pool.into(), ..job() };
+                serde_json::to_string(&[job("far"), job("p")])
+            }
+            ("GET", path) if path.matches('/').count() == 2 => Ok("[]".to_string()),
+            _ => serde_json::to_string(request),
+        };
+        Ok(NodeResponse { status: 200, body: body.expect("JSON") })
+    }
     fn ask_nodes(&self, question: &NodeQuestion) -> Vec<(String, NodeAnswer)> {
         let answer = match question {
             NodeQuestion::Sessions => NodeAnswer::Sessions(vec![session()]),
@@ -332,6 +352,7 @@ impl ClusterAdmin for FakeStorage {
             NodeQuestion::CloseOpen(id) => NodeAnswer::Closed((*id == open().id).into()),
             NodeQuestion::CloseUserSessions(_) => NodeAnswer::Closed(1),
             NodeQuestion::Addresses => NodeAnswer::Addresses(Vec::new()),
+            NodeQuestion::Request(_) => return Vec::new(),
         };
         vec![("n2".to_string(), answer)]
     }

@@ -420,6 +420,47 @@ async fn lists_and_closing_reach_all_nodes() {
 }
 
 #[tokio::test]
+async fn what_another_node_owns_is_handled_there() {
+    let f = Fixture::new();
+    let volume = json!({"name": "v", "space": "s", "pool": "fa"});
+    let volume: crate::volume::VolumeRecord = serde_json::from_value(volume).unwrap();
+    f.fake.1.get().unwrap().change(|s| Ok(s.volumes.insert("v".into(), volume.clone()))).unwrap();
+    let share = json!({"name": "of v", "volume": "v", "path": "/"});
+    let body = share.to_string();
+    // Method and path, and what the owner is asked.
+    for (method, path, body, asked) in [
+        ("GET", "/v1/pools/far", "", "/v1/pools/far"),
+        ("PATCH", "/v1/pools/far/spaces/a%20b", "{}", "/v1/pools/far/spaces/a%20b"),
+        ("POST", "/v1/volumes/V/snapshots", "{}", "/v1/volumes/V/snapshots"),
+        ("POST", "/v1/shares", &body, "/v1/shares"),
+        ("PATCH", "/v1/jobs/8589934593", "{}", "/v1/jobs/1"),
+    ] {
+        let sent = (!body.is_empty()).then(|| serde_json::from_str(body).unwrap());
+        let (status, answer) = f.json(method, path, sent).await;
+        assert_eq!((status, &answer["method"], &answer["path"]), (200, &json!(method), &json!(asked)), "{answer}");
+    }
+    for path in ["/v1/pools/tank", "/v1/jobs/1"] {
+        assert!(f.json("GET", path, None).await.1["method"].is_null(), "{path} is here");
+    }
+    assert!(f.json("PUT", "/v1/pools/far/owner", Some(json!({"node": "b"}))).await.1["method"].is_null());
+    let jobs = f.json("GET", "/v1/jobs", None).await.1;
+    let of = |field: &str| jobs.as_array().unwrap().iter().map(|job| job[field].clone()).collect::<Vec<_>>();
+    assert_eq!((of("pool"), of("id")), (vec![json!("tank"), json!("far")], vec![json!(1), json!((2u64 << 32) + 1)]));
+    // What was passed on goes no further.
+    let api = Api::new(
+        f.fake.1.get().unwrap().clone(),
+        f.fake.clone(),
+        Arc::new(FakeStorage),
+        Arc::new(FakeStorage),
+        Arc::new(FakeStorage),
+    );
+    let (method, path) = ("GET".to_string(), "/v1/pools/far".to_string());
+    let request = crate::cluster::NodeRequest { method, path, body: String::new() };
+    let response = handle_for_node(api, request).await;
+    assert!(!response.body.contains("method"), "{response:?}");
+}
+
+#[tokio::test]
 async fn others_change_the_state_while_a_share_is_checked() {
     let f = Fixture::new();
     assert_eq!(f.json("POST", "/v1/shares", Some(json!({"name": "s", "path": "/slow"}))).await.0, 201);

@@ -12,8 +12,10 @@ use super::{PeerError, PeerStream, Peers, Purpose, of_io};
 
 const QUESTION_BYTES_MAX: usize = 64 << 10;
 const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// From the connection to the end of the answer.
+/// From the connection to the end of the answer, without what the other node does for it where that may take long.
 const ASK_WAIT: Duration = Duration::from_secs(10);
+/// What a node does for an answer may take so long.
+const WORK_WAIT: Duration = Duration::from_secs(3600);
 
 impl Peers {
     /// Asks a node. Within a runtime with I/O and time.
@@ -21,12 +23,22 @@ impl Peers {
     /// # Errors
     /// See [`PeerError`].
     pub async fn ask(&self, node: u16, question: &[u8]) -> Result<Vec<u8>, PeerError> {
-        let whole = async {
+        let late = |_| Err(PeerError::Late(format!("node {node} does not answer")));
+        timeout(ASK_WAIT, self.ask_for_work(node, question)).await.unwrap_or_else(late)
+    }
+
+    /// Asks a node for what may take long.
+    ///
+    /// # Errors
+    /// See [`PeerError`].
+    pub async fn ask_for_work(&self, node: u16, question: &[u8]) -> Result<Vec<u8>, PeerError> {
+        let late = || PeerError::Late(format!("node {node} does not answer"));
+        let asked = async {
             let mut stream = self.connect_for(node, Purpose::Ask).await?.stream;
-            send(&mut stream, question).await?;
-            receive(&mut stream, ANSWER_BYTES_MAX).await
+            send(&mut stream, question).await.map(|()| stream)
         };
-        timeout(ASK_WAIT, whole).await.unwrap_or_else(|_| Err(PeerError::Late(format!("node {node} does not answer"))))
+        let mut stream = timeout(ASK_WAIT, asked).await.map_err(|_| late())??;
+        timeout(WORK_WAIT + ASK_WAIT, receive(&mut stream, ANSWER_BYTES_MAX)).await.map_err(|_| late())?
     }
 }
 
@@ -38,14 +50,15 @@ pub async fn answer<A: Future<Output = Vec<u8>>>(
     mut stream: PeerStream,
     reply: impl FnOnce(Vec<u8>) -> A,
 ) -> Result<(), PeerError> {
-    let whole = async {
-        let question = receive(&mut stream, QUESTION_BYTES_MAX).await?;
-        send(&mut stream, &reply(question).await).await?;
+    let late = |what: &str| PeerError::Late(format!("{what} took too long"));
+    let question = timeout(ASK_WAIT, receive(&mut stream, QUESTION_BYTES_MAX)).await;
+    let question = question.map_err(|_| late("the question"))??;
+    let answer = timeout(WORK_WAIT, reply(question)).await.map_err(|_| late("the work for the answer"))?;
+    let sent = async {
+        send(&mut stream, &answer).await?;
         stream.shutdown().await.map_err(|e| of_io(&e))
     };
-    timeout(ASK_WAIT, whole)
-        .await
-        .unwrap_or_else(|_| Err(PeerError::Late("the question or its answer took too long".to_string())))
+    timeout(ASK_WAIT, sent).await.map_err(|_| late("the answer"))?
 }
 
 async fn send(stream: &mut (impl AsyncWrite + Unpin), message: &[u8]) -> Result<(), PeerError> {

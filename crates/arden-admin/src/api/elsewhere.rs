@@ -1,0 +1,224 @@
+//! Requests about what another node of the cluster owns. The node that is asked has them handled by the owner, whose answer it gives, so
+//! that an administrator need not know which node that is. Lists are those of all nodes: each tells of what it owns.
+
+use std::sync::Arc;
+
+use axum::{
+    body::{Body, to_bytes},
+    extract::{MatchedPath, RawPathParams, Request, State, rejection::RawPathParamsRejection},
+    http::{Method, StatusCode, header::CONTENT_TYPE},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use serde_json::Value;
+use tower::ServiceExt;
+
+use super::{Api, BODY_BYTES_MAX, router};
+use crate::{
+    cluster::{NodeRequest, NodeResponse, OtherNode, PoolKey},
+    error::{AdminError, Result},
+    names::key,
+};
+
+/// Jobs of other nodes have the number of the node in front of their own, from this bit on.
+const NODE_OF_JOB: u32 = 32;
+
+/// A request that another node passed on. It goes no further.
+#[derive(Clone, Copy)]
+struct FromNode;
+
+/// Who handles a request.
+enum Target {
+    Here,
+    Node(OtherNode),
+    /// Whoever finds what it names.
+    Finder,
+    /// Everybody: it asks for a list.
+    All,
+}
+
+/// What a request is about.
+struct Asked<'a> {
+    method: &'a Method,
+    route: &'a str,
+    names: &'a [String],
+    body: &'a Value,
+}
+
+impl Asked<'_> {
+    fn target(&self, api: &Api) -> Target {
+        let name = self.names.first().map_or("", String::as_str);
+        let at = |owner: Option<OtherNode>| owner.map_or(Target::Here, Target::Node);
+        // Of a new volume its owner alone knows the pool.
+        let at_volume = |volume: &str| owner_of_volume(api, volume).map_or(Target::Finder, Target::Node);
+        let in_body = |field: &str| self.body.get(field).and_then(Value::as_str);
+        match self.route {
+            "/v1/pools" | "/v1/spaces" | "/v1/jobs" | "/v1/volumes" if self.method == Method::GET => Target::All,
+            "/v1/pools/{name}/owner" | "/v1/pools/{name}/take" | "/v1/pools/{name}/fence" => Target::Here,
+            "/v1/jobs/{id}" => at(node_of_job(api, name)),
+            "/v1/volumes" if in_body("space").is_some() => Target::Finder,
+            "/v1/shares" if self.method == Method::POST => in_body("volume").map_or(Target::Here, at_volume),
+            "/v1/shares/{name}" if self.method == Method::PATCH => {
+                let snapshot = api.state.snapshot();
+                let has = snapshot.shares.get(&key(name)).and_then(|share| share.volume.as_deref());
+                in_body("volume").or(has).map_or(Target::Here, at_volume)
+            }
+            route if route.starts_with("/v1/pools/{name}") => at(api.cluster.owner_elsewhere(PoolKey::Name(name))),
+            route if route.starts_with("/v1/volumes/{name}") => at_volume(name),
+            _ => Target::Here,
+        }
+    }
+
+    /// The node that owns what an item of this list describes, if it is not this one.
+    fn owner_of(&self, api: &Api, item: &Value) -> Option<OtherNode> {
+        let field = |name: &str| item.get(name).and_then(Value::as_str);
+        match self.route {
+            "/v1/volumes" => owner_of_volume(api, field("name")?),
+            "/v1/pools" => api.cluster.owner_elsewhere(PoolKey::Name(field("name")?)),
+            _ => api.cluster.owner_elsewhere(PoolKey::Name(field("pool")?)),
+        }
+    }
+}
+
+fn owner_of_volume(api: &Api, volume: &str) -> Option<OtherNode> {
+    let snapshot = api.state.snapshot();
+    let pool = snapshot.volumes.get(&key(volume))?.pool.as_deref()?;
+    api.cluster.owner_elsewhere(PoolKey::Id(u128::from_str_radix(pool, 16).ok()?))
+}
+
+fn node_of_job(api: &Api, id: &str) -> Option<OtherNode> {
+    let number = id.parse::<u64>().ok()? >> NODE_OF_JOB;
+    api.cluster.others().into_iter().find(|node| u64::from(node.number) == number)
+}
+
+/// Has a request handled where what it is about is.
+pub(super) async fn at_owner(
+    State(api): State<Arc<Api>>,
+    route: Option<MatchedPath>,
+    names: std::result::Result<RawPathParams, RawPathParamsRejection>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let is_from_node = request.extensions().get::<FromNode>().is_some();
+    let Some(route) = route.filter(|_| !is_from_node && api.cluster.check_is_cluster().is_ok()) else {
+        return next.run(request).await;
+    };
+    let (parts, body) = request.into_parts();
+    let bytes = match to_bytes(body, BODY_BYTES_MAX).await {
+        Ok(bytes) => bytes,
+        Err(e) => return AdminError::invalid(format!("the body cannot be read: {e}"), "").into_response(),
+    };
+    let names = names.iter().flatten().map(|(_, value)| value.to_owned()).collect::<Vec<_>>();
+    let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+    let asked = Asked { method: &parts.method, route: route.as_str(), names: &names, body: &body };
+    let path = parts.uri.path_and_query().map_or_else(|| parts.uri.path(), |path| path.as_str());
+    let passed_on = NodeRequest {
+        method: parts.method.to_string(),
+        path: path.to_owned(),
+        body: String::from_utf8_lossy(&bytes).into_owned(),
+    };
+    let target = asked.target(&api);
+    let here = Request::from_parts(parts.clone(), Body::from(bytes));
+    match target {
+        Target::Here => next.run(here).await,
+        Target::Node(node) => at_node(&api, node, &asked, passed_on).await.unwrap_or_else(IntoResponse::into_response),
+        Target::Finder => {
+            let response = next.run(here).await;
+            if response.status() != StatusCode::NOT_FOUND {
+                return response;
+            }
+            for node in api.cluster.others() {
+                match at_node(&api, node, &asked, passed_on.clone()).await {
+                    Ok(found) if found.status() != StatusCode::NOT_FOUND => return found,
+                    _ => {}
+                }
+            }
+            response
+        }
+        Target::All => {
+            let response = next.run(here).await;
+            if response.status() != StatusCode::OK {
+                return response;
+            }
+            match to_bytes(response.into_body(), usize::MAX).await.map(|bytes| serde_json::from_slice(&bytes)) {
+                Ok(Ok(items)) => axum::Json(of_all(&api, &asked, &passed_on, items).await).into_response(),
+                _ => AdminError::failed("a list could not be made", "see the daemon's log").into_response(),
+            }
+        }
+    }
+}
+
+/// What this node lists, with what the owners say of what is theirs. A node that does not answer is in the log.
+async fn of_all(api: &Arc<Api>, asked: &Asked<'_>, request: &NodeRequest, mut items: Vec<Value>) -> Vec<Value> {
+    for node in api.cluster.others() {
+        let Ok(response) = handled_by(api, &node, request.clone()).await.inspect_err(|e| tracing::warn!("{}", e.error))
+        else {
+            continue;
+        };
+        let theirs: Vec<Value> = serde_json::from_str(&response.body).unwrap_or_default();
+        for mut item in theirs.into_iter().filter(|item| asked.owner_of(api, item).as_ref() == Some(&node)) {
+            number_job(asked, &node, &mut item);
+            let named = |other: &&mut Value| asked.route != "/v1/jobs" && same(other, &item);
+            match items.iter_mut().find(named) {
+                Some(mine) => *mine = item,
+                None => items.push(item),
+            }
+        }
+    }
+    items
+}
+
+fn same(one: &Value, other: &Value) -> bool {
+    ["pool", "name"].iter().all(|field| one.get(field) == other.get(field))
+}
+
+/// A job of another node is told from this node's.
+fn number_job(asked: &Asked<'_>, node: &OtherNode, item: &mut Value) {
+    let is_job = asked.route.starts_with("/v1/jobs") || asked.route == "/v1/pools/{name}/jobs";
+    if let Some(id) = item.get("id").and_then(Value::as_u64).filter(|_| is_job) {
+        item["id"] = (u64::from(node.number) << NODE_OF_JOB | id).into();
+    }
+}
+
+async fn at_node(api: &Arc<Api>, node: OtherNode, asked: &Asked<'_>, mut request: NodeRequest) -> Result<Response> {
+    if let ("/v1/jobs/{id}", Some(id)) = (asked.route, asked.names.first()) {
+        let theirs = id.parse::<u64>().unwrap_or(0) & ((1 << NODE_OF_JOB) - 1);
+        request.path = format!("/v1/jobs/{theirs}");
+    }
+    let is_change = asked.method != Method::GET;
+    let mut response = handled_by(api, &node, request).await?;
+    if is_change {
+        // What this node is asked next knows of it.
+        api.blocking(|api| api.state.refresh()).await?;
+    }
+    if let Ok(mut item) = serde_json::from_str(&response.body) {
+        number_job(asked, &node, &mut item);
+        response.body = item.to_string();
+    }
+    let status = StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    Ok(match response.body.is_empty() {
+        true => status.into_response(),
+        false => (status, [(CONTENT_TYPE, "application/json")], response.body).into_response(),
+    })
+}
+
+async fn handled_by(api: &Arc<Api>, node: &OtherNode, request: NodeRequest) -> Result<NodeResponse> {
+    let node = node.clone();
+    api.blocking(move |api| api.cluster.handled_by(&node, &request)).await
+}
+
+/// Handles a request that another node passes on, for an administrator there.
+pub async fn handle_for_node(api: Arc<Api>, request: NodeRequest) -> NodeResponse {
+    let NodeRequest { method, path, body } = request;
+    if method != Method::GET.as_str() {
+        tracing::info!(method, path, "another node passes a request of an administrator on");
+    }
+    let asked = Request::builder().method(method.as_str()).uri(&path).extension(FromNode);
+    let response = match asked.header(CONTENT_TYPE, "application/json").body(Body::from(body)) {
+        Ok(request) => router(api).oneshot(request).await.unwrap_or_else(|never| match never {}),
+        Err(e) => AdminError::invalid(format!("no request: {e}"), "").into_response(),
+    };
+    let status = response.status().as_u16();
+    let body = to_bytes(response.into_body(), usize::MAX).await.unwrap_or_default();
+    NodeResponse { status, body: String::from_utf8_lossy(&body).into_owned() }
+}
