@@ -53,7 +53,8 @@ impl Asked<'_> {
         let at_volume = |volume: &str| owner_of_volume(api, volume).map_or(Target::Finder, Target::Node);
         let in_body = |field: &str| self.body.get(field).and_then(Value::as_str);
         match self.route {
-            "/v1/pools" | "/v1/spaces" | "/v1/jobs" | "/v1/volumes" if self.method == Method::GET => Target::All,
+            // Not that of pools: each node says how far it has come with owning them.
+            "/v1/spaces" | "/v1/jobs" | "/v1/volumes" if self.method == Method::GET => Target::All,
             "/v1/pools/{name}/owner" | "/v1/pools/{name}/take" | "/v1/pools/{name}/fence" => Target::Here,
             "/v1/jobs/{id}" => at(node_of_job(api, name)),
             "/v1/volumes" if in_body("space").is_some() => Target::Finder,
@@ -74,7 +75,6 @@ impl Asked<'_> {
         let field = |name: &str| item.get(name).and_then(Value::as_str);
         match self.route {
             "/v1/volumes" => owner_of_volume(api, field("name")?),
-            "/v1/pools" => api.cluster.owner_elsewhere(PoolKey::Name(field("name")?)),
             _ => api.cluster.owner_elsewhere(PoolKey::Name(field("pool")?)),
         }
     }
