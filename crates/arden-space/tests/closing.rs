@@ -7,7 +7,7 @@ use std::rc::Rc;
 use arden_block::sim::SimDisk;
 use arden_block::sync::join_all;
 use arden_block::{BlockDevice, Buf, DeviceInfo, IoResult, LocalFuture, Rt, SharedBuf};
-use arden_space::{CreateOptions, Layout, Pool, PoolConfig, Provision};
+use arden_space::{CreateOptions, Layout, OpenOptions, Pool, PoolConfig, Provision, Space};
 
 const BLOCK: usize = 4096;
 const REGION: u64 = 256 << 10;
@@ -23,6 +23,13 @@ struct Slow {
 }
 
 struct Attached(Rc<Slow>);
+
+impl Slow {
+    fn attach(disk: &SimDisk, rt: &Rt) -> Rc<Slow> {
+        let (given, under_way, begun) = Default::default();
+        Rc::new(Slow { disk: disk.attach(rt), rt: rt.clone(), given, under_way, begun })
+    }
+}
 
 impl BlockDevice for Attached {
     fn info(&self) -> &DeviceInfo {
@@ -58,41 +65,115 @@ impl BlockDevice for Attached {
     }
 }
 
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Beside {
+    Nothing,
+    Move,
+    Resync,
+}
+
+/// The pool on disks that are attached to a runtime, and writes to it that rounds put in their place.
+struct Open {
+    rt: Rt,
+    disks: Vec<Rc<Slow>>,
+    pool: Pool,
+    space: Space,
+}
+
+impl Open {
+    async fn on(rt: Rt, disks: &[SimDisk], made: Option<Layout>) -> Open {
+        let disks: Vec<Rc<Slow>> = disks.iter().map(|d| Slow::attach(d, &rt)).collect();
+        let devices = disks.iter().map(|d| Rc::new(Attached(d.clone())) as Rc<dyn BlockDevice>).collect();
+        let config = PoolConfig { tick_ms: 1, gather_bytes_max: 256 << 10, ..PoolConfig::default() };
+        let pool = match made {
+            Some(layout) => {
+                let options = CreateOptions { slab_bytes: Some(1 << 20), config };
+                let pool = Pool::create(&rt, "tank", devices, Vec::new(), options).await.expect("a pool");
+                let made = pool.create_space("v", layout, None, 64 << 10, 8 << 20, Provision::Fixed).await;
+                made.map(|_| pool).expect("a space")
+            }
+            None => {
+                let options = OpenOptions { config, ..OpenOptions::default() };
+                Pool::open(&rt, devices, None, options).await.expect("the pool")
+            }
+        };
+        let space = pool.space_named("v").expect("the space");
+        Open { rt, disks, pool, space }
+    }
+
+    async fn write(&self) {
+        let write = |i| -> LocalFuture<()> {
+            let (space, mut b) = (self.space.clone(), Buf::new(BLOCK));
+            b.fill(7);
+            Box::pin(async move { space.write(i * REGION, b.share(), true).await.expect("durable") })
+        };
+        join_all((0..BLOCKS).map(write).collect::<Vec<_>>()).await;
+    }
+
+    fn begun(&self) -> u64 {
+        self.disks.iter().map(|d| d.begun.get()).sum()
+    }
+}
+
+fn closed(step: u64, layout: Layout, beside: Beside) {
+    let disks: Vec<SimDisk> = (0..5).map(|i| SimDisk::new(&format!("d{i}"), 64 << 20, step * 5 + i)).collect();
+    if beside == Beside::Resync {
+        let (rt, on) = (Rt::virtual_clock(step), disks.clone());
+        let rt2 = rt.clone();
+        rt.block_on(async move { Open::on(rt2, &on, Some(layout)).await.write().await }).expect("it came to its end");
+        rt.shutdown();
+        disks.iter().for_each(SimDisk::crash);
+    }
+    let rt = Rt::virtual_clock(step);
+    let rt2 = rt.clone();
+    let work = async move {
+        let is_away = beside == Beside::Resync;
+        let mut open = Open::on(rt2, &disks[is_away.into()..], (!is_away).then_some(layout)).await;
+        open.write().await;
+        let pool = open.pool.clone();
+        match beside {
+            Beside::Nothing => {}
+            // They end when the pool is closed.
+            Beside::Move => {
+                open.pool.retire(0).await.expect("it is to go");
+                open.rt.spawn(async move { drop(pool.repair().await) });
+            }
+            Beside::Resync => {
+                let returned = Slow::attach(&disks[0], &open.rt);
+                pool.return_disk(Rc::new(Attached(returned.clone()))).await.expect("it is back");
+                open.disks.push(returned);
+                open.rt.spawn(async move { drop(pool.resync().await) });
+            }
+        }
+        open.rt.sleep_ns(step * 100_000).await;
+        open.pool.close().await.expect("closed");
+        let under_way: u32 = open.disks.iter().map(|d| d.under_way.get()).sum();
+        let what = format!("closed after {step} times 100 us, {layout:?}, beside {beside:?}");
+        assert_eq!(under_way, 0, "{what}");
+        let before = open.begun();
+        open.rt.sleep_ns(1_000_000_000).await;
+        assert_eq!(open.begun(), before, "{what}");
+    };
+    rt.block_on(work).expect("it came to its end");
+    rt.shutdown();
+}
+
 /// Rounds put in their place what the log holds, while the pool is closed.
 #[test]
 fn nothing_is_under_way_after_the_close() {
-    for (step, layout) in (0..100).flat_map(|step| [(step, Layout::Mirror2), (step, Layout::Parity)]) {
-        let rt = Rt::virtual_clock(step);
-        let rt2 = rt.clone();
-        let work = async move {
-            let disk = |i: u64| {
-                let disk = SimDisk::new(&format!("d{i}"), 64 << 20, step * 4 + i).attach(&rt2);
-                let (given, under_way, begun) = Default::default();
-                Rc::new(Slow { disk, rt: rt2.clone(), given, under_way, begun })
-            };
-            let disks: Vec<Rc<Slow>> = (0..4).map(disk).collect();
-            let config = PoolConfig { tick_ms: 1, gather_bytes_max: 256 << 10, ..PoolConfig::default() };
-            let options = CreateOptions { slab_bytes: Some(1 << 20), config };
-            let devices = disks.iter().map(|d| Rc::new(Attached(d.clone())) as Rc<dyn BlockDevice>).collect();
-            let pool = Pool::create(&rt2, "tank", devices, Vec::new(), options).await.expect("a pool");
-            let made = pool.create_space("v", layout, None, 64 << 10, 8 << 20, Provision::Fixed).await;
-            let space = made.expect("a space");
-            let write = |i| -> LocalFuture<()> {
-                let (space, mut b) = (space.clone(), Buf::new(BLOCK));
-                b.fill(7);
-                Box::pin(async move { space.write(i * REGION, b.share(), true).await.expect("durable") })
-            };
-            join_all((0..BLOCKS).map(write).collect::<Vec<_>>()).await;
-            rt2.sleep_ns(step * 100_000).await;
-            pool.close().await.expect("closed");
-            let under_way: u32 = disks.iter().map(|d| d.under_way.get()).sum();
-            assert_eq!(under_way, 0, "closed after {step} times 100 us, {layout:?}");
-            let begun = || disks.iter().map(|d| d.begun.get()).sum::<u64>();
-            let before = begun();
-            rt2.sleep_ns(1_000_000_000).await;
-            assert_eq!(begun(), before, "closed after {step} times 100 us, {layout:?}");
-        };
-        rt.block_on(work).expect("it came to its end");
-        rt.shutdown();
+    for step in 0..100 {
+        closed(step, Layout::Mirror2, Beside::Nothing);
+        closed(step, Layout::Parity, Beside::Nothing);
+    }
+}
+
+/// A region or stripe that waits for its lock while the pool is closed is not copied after it.
+#[test]
+fn upkeep_ends_with_the_close() {
+    for step in 0..100 {
+        for layout in [Layout::Mirror2, Layout::Parity] {
+            closed(step, layout, Beside::Move);
+            closed(step, layout, Beside::Resync);
+        }
     }
 }
