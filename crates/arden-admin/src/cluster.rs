@@ -302,7 +302,7 @@ pub struct NodeResponse {
     pub body: String,
 }
 
-/// What a node asks another, for an administrator.
+/// What a node asks another about its clients, for an administrator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeQuestion {
@@ -313,8 +313,16 @@ pub enum NodeQuestion {
     CloseUserSessions(String),
     /// The floating addresses of its pools. A node that does not know the question does not answer.
     Addresses,
-    /// A request about what the other node owns, which its API handles. The same holds here.
-    Request(NodeRequest),
+}
+
+/// What a node sends another for an administrator. A node that does not know it does not answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ToNode {
+    /// Answered with a [`NodeResponse`].
+    Request { request: NodeRequest },
+    /// Answered with a [`NodeAnswer`].
+    Question(NodeQuestion),
 }
 
 /// The answer to a [`NodeQuestion`].
@@ -326,15 +334,12 @@ pub enum NodeAnswer {
     /// How many were closed.
     Closed(usize),
     Addresses(Vec<AddressAtNode>),
-    Response(NodeResponse),
 }
 
 impl NodeQuestion {
-    /// The answer of this node alone, about its clients. May wait for the disk.
+    /// The answer of this node alone. May wait for the disk.
     pub fn answer(&self, control: &dyn Control) -> NodeAnswer {
         match self {
-            // It is for the API.
-            NodeQuestion::Request(_) => NodeAnswer::Closed(0),
             NodeQuestion::Sessions => NodeAnswer::Sessions(control.sessions()),
             NodeQuestion::Addresses => NodeAnswer::Addresses(control.floating_addresses()),
             NodeQuestion::Opens => NodeAnswer::Opens(control.opens()),

@@ -14,6 +14,7 @@ use arden_admin::{
     cluster::{
         ClientMove, ClusterAdmin, ClusterInfo, ClusterToken, FeatureLevel, NodeAnswer, NodeChange, NodeInfo, NodeLink,
         NodeQuestion, NodeRequest, NodeResponse, OtherNode, PoolFence, PoolKey, PoolMove, PoolOwnership, PoolTake,
+        ToNode,
     },
     error::Result,
     names::key,
@@ -514,13 +515,13 @@ impl ClusterAdmin for ClusterApi {
                 "`arden node list` shows which nodes are alive, `arden node check` whether they are reached",
             )
         };
-        let question = NodeQuestion::Request(request.clone());
+        let question = ToNode::Request { request: request.clone() };
         let question = serde_json::to_vec(&question).map_err(|e| failed(e.to_string()))?;
         let (peers, number) = (self.member.peers.clone(), node.number);
         let asked = self.member.etcd.wait(move |_| async move { Ok(peers.ask_for_work(number, &question).await) })?;
         match asked.map(|answer| serde_json::from_slice(&answer)) {
-            Ok(Ok(NodeAnswer::Response(response))) => Ok(response),
-            Ok(_) => Err(failed("its version is an older one".to_string())),
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(_)) => Err(failed("its version is an older one".to_string())),
             Err(e) => Err(failed(e.to_string())),
         }
     }

@@ -10,7 +10,7 @@ use std::{
 use arden_admin::{
     State,
     api::{self, Api},
-    cluster::{NodeAnswer, NodeQuestion},
+    cluster::ToNode,
     names::key,
 };
 use arden_coordinate::{
@@ -118,14 +118,16 @@ pub async fn welcome(mut listener: Listener, server: Arc<Server>, control: Weak<
 
 /// The answer to a question about this node's clients, or to a request about what it owns; empty where there is none.
 async fn reply(control: Weak<SmbControl>, api: Weak<Api>, question: Vec<u8>) -> Vec<u8> {
-    if let Ok(NodeQuestion::Request(request)) = serde_json::from_slice(&question) {
-        let Some(api) = api.upgrade() else { return Vec::new() };
-        let answer = NodeAnswer::Response(api::handle_for_node(api, request).await);
-        return serde_json::to_vec(&answer).unwrap_or_default();
-    }
-    let answered = tokio::task::spawn_blocking(move || {
-        let question: NodeQuestion = serde_json::from_slice(&question).ok()?;
-        serde_json::to_vec(&question.answer(&*control.upgrade()?)).ok()
-    });
-    answered.await.ok().flatten().unwrap_or_default()
+    let answer = match serde_json::from_slice(&question) {
+        Ok(ToNode::Request { request }) => match api.upgrade() {
+            Some(api) => serde_json::to_vec(&api::handle_for_node(api, request).await).ok(),
+            None => None,
+        },
+        Ok(ToNode::Question(question)) => {
+            let answer = move || serde_json::to_vec(&question.answer(&*control.upgrade()?)).ok();
+            tokio::task::spawn_blocking(answer).await.ok().flatten()
+        }
+        Err(_) => None,
+    };
+    answer.unwrap_or_default()
 }

@@ -23,7 +23,7 @@ use crate::{
 /// Jobs of other nodes have the number of the node in front of their own, from this bit on.
 const NODE_OF_JOB: u32 = 32;
 
-/// A request that another node passed on. It goes no further.
+/// A request that another node passed on. It goes no further, and has to be about what a node owns.
 #[derive(Clone, Copy)]
 struct FromNode;
 
@@ -37,10 +37,41 @@ enum Target {
     All,
 }
 
-/// What a request is about.
+/// What a request is about, which decides who handles it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum About {
+    /// This node, or what all nodes share. A node does not pass it on, and does not handle it for another.
+    AnyNode,
+    Pool,
+    Volume,
+    NewVolume,
+    Share,
+    Job,
+    List,
+}
+
+impl About {
+    fn of(method: &Method, route: &str) -> About {
+        match route {
+            // Not the list of pools: each node says how far it has come with owning them.
+            "/v1/spaces" | "/v1/jobs" | "/v1/volumes" if method == Method::GET => About::List,
+            "/v1/pools/{name}/owner" | "/v1/pools/{name}/take" | "/v1/pools/{name}/fence" => About::AnyNode,
+            "/v1/jobs/{id}" => About::Job,
+            "/v1/volumes" => About::NewVolume,
+            "/v1/shares" if method == Method::POST => About::Share,
+            "/v1/shares/{name}" if method == Method::PATCH => About::Share,
+            route if route.starts_with("/v1/pools/{name}") => About::Pool,
+            route if route.starts_with("/v1/volumes/{name}") => About::Volume,
+            _ => About::AnyNode,
+        }
+    }
+}
+
+/// A request that may be for another node.
 struct Asked<'a> {
     method: &'a Method,
     route: &'a str,
+    about: About,
     names: &'a [String],
     body: &'a Value,
 }
@@ -52,21 +83,18 @@ impl Asked<'_> {
         // Of a new volume its owner alone knows the pool.
         let at_volume = |volume: &str| owner_of_volume(api, volume).map_or(Target::Finder, Target::Node);
         let in_body = |field: &str| self.body.get(field).and_then(Value::as_str);
-        match self.route {
-            // Not that of pools: each node says how far it has come with owning them.
-            "/v1/spaces" | "/v1/jobs" | "/v1/volumes" if self.method == Method::GET => Target::All,
-            "/v1/pools/{name}/owner" | "/v1/pools/{name}/take" | "/v1/pools/{name}/fence" => Target::Here,
-            "/v1/jobs/{id}" => at(node_of_job(api, name)),
-            "/v1/volumes" if in_body("space").is_some() => Target::Finder,
-            "/v1/shares" if self.method == Method::POST => in_body("volume").map_or(Target::Here, at_volume),
-            "/v1/shares/{name}" if self.method == Method::PATCH => {
+        match self.about {
+            About::List => Target::All,
+            About::Pool => at(api.cluster.owner_elsewhere(PoolKey::Name(name))),
+            About::Volume => at_volume(name),
+            About::NewVolume if in_body("space").is_some() => Target::Finder,
+            About::Share => {
                 let snapshot = api.state.snapshot();
                 let has = snapshot.shares.get(&key(name)).and_then(|share| share.volume.as_deref());
                 in_body("volume").or(has).map_or(Target::Here, at_volume)
             }
-            route if route.starts_with("/v1/pools/{name}") => at(api.cluster.owner_elsewhere(PoolKey::Name(name))),
-            route if route.starts_with("/v1/volumes/{name}") => at_volume(name),
-            _ => Target::Here,
+            About::Job => at(node_of_job(api, name)),
+            About::AnyNode | About::NewVolume => Target::Here,
         }
     }
 
@@ -100,9 +128,18 @@ pub(super) async fn at_owner(
     next: Next,
 ) -> Response {
     let is_from_node = request.extensions().get::<FromNode>().is_some();
-    let Some(route) = route.filter(|_| !is_from_node && api.cluster.check_is_cluster().is_ok()) else {
+    let Some(route) = route.filter(|_| api.cluster.check_is_cluster().is_ok()) else {
         return next.run(request).await;
     };
+    let about = About::of(request.method(), route.as_str());
+    match (about, is_from_node) {
+        (About::AnyNode, true) => {
+            let error = format!("a node does not pass {} {} on", request.method(), route.as_str());
+            return AdminError::invalid(error, "ask the node itself").into_response();
+        }
+        (About::AnyNode, false) | (_, true) => return next.run(request).await,
+        _ => {}
+    }
     let (parts, body) = request.into_parts();
     let bytes = match to_bytes(body, BODY_BYTES_MAX).await {
         Ok(bytes) => bytes,
@@ -110,7 +147,7 @@ pub(super) async fn at_owner(
     };
     let names = names.iter().flatten().map(|(_, value)| value.to_owned()).collect::<Vec<_>>();
     let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-    let asked = Asked { method: &parts.method, route: route.as_str(), names: &names, body: &body };
+    let asked = Asked { method: &parts.method, route: route.as_str(), about, names: &names, body: &body };
     let path = parts.uri.path_and_query().map_or_else(|| parts.uri.path(), |path| path.as_str());
     let passed_on = NodeRequest {
         method: parts.method.to_string(),

@@ -454,10 +454,23 @@ async fn what_another_node_owns_is_handled_there() {
         Arc::new(FakeStorage),
         Arc::new(FakeStorage),
     );
-    let (method, path) = ("GET".to_string(), "/v1/pools/far".to_string());
-    let request = crate::cluster::NodeRequest { method, path, body: String::new() };
-    let response = handle_for_node(api, request).await;
-    assert!(!response.body.contains("method"), "{response:?}");
+    let passed_on = async |method: &str, path: &str| {
+        let (method, path, body) = (method.to_string(), path.to_string(), String::new());
+        handle_for_node(api.clone(), crate::cluster::NodeRequest { method, path, body }).await
+    };
+    let response = passed_on("GET", "/v1/pools/far").await;
+    assert!(response.status == 404 && response.body.contains("there is no pool"), "{response:?}");
+    // Nor does it reach what is not a pool's.
+    for (method, path) in [
+        ("POST", "/v1/disks/wipe"),
+        ("DELETE", "/v1/users/erin"),
+        ("PUT", "/v1/pools/tank/take"),
+        ("POST", "/v1/cluster/tokens"),
+        ("PATCH", "/v1/settings"),
+    ] {
+        let response = passed_on(method, path).await;
+        assert!(response.status == 400 && response.body.contains("does not pass"), "{path}: {response:?}");
+    }
 }
 
 #[tokio::test]
