@@ -3,7 +3,7 @@
 # daemon without a cluster and at both nodes in turn, three times; RATES="stat random-read" only these. CPU_SHARE=60 with it gives the
 # client and each daemon 60 % of a core of their own, as machines of their own have; CPU_PERIOD_US=5000 is how often they get it.
 # BESIDE=3 measures one user beside another instead.
-# long: 200
+# long: 250
 # limit: 1500
 source "$(dirname "$0")/../lib.sh"
 source "$ROOT/tests/nodes.sh"
@@ -166,6 +166,10 @@ revoked() { # revoked NODE COMMAND...
   kill "${pid[revoked]}" 2>/dev/null || true; wait "${pid[revoked]}" 2>/dev/null || true; unset "pid[revoked]"
   echo "$* at $node: $(tail -n 1 "$WORK/revoked")"
 }
+# Other changes at the client's node in the same moment do not hide it.
+{ for ((i = 0; i < 400; i++)); do at n2 user set tester --full-name "$i" >/dev/null 2>&1; done; } & pid[busy]=$!
+for ((i = 0; i < 5; i++)); do revoked n1 user set victim --disabled; at n1 user set victim --disabled=false >/dev/null; done
+kill "${pid[busy]}" 2>/dev/null || true; wait "${pid[busy]}" 2>/dev/null || true; unset "pid[busy]"
 for n in n1 n2; do
   revoked $n share set t3 --read-only; at $n share set t3 --read-only=false >/dev/null
   revoked $n share set t3 --deny victim:change; at $n share set t3 --clear-deny >/dev/null
