@@ -62,7 +62,7 @@ ranks! {
     700 Interfaces "Trees::interfaces";
     720 Work "Work";
     730 Turns "Backlog::turns";
-    740 LargeBuffer "Peer::large, Backlog::spare";
+    740 LargeBuffer "Peer::large, Backlog::spare, Returned";
     800 LogLines "Server::told_limits, LogLimit, RareWarning";
     900 Volumes "Volumes::open";
     920 VolumeScrubs "Volumes::scrubs";

@@ -99,6 +99,10 @@ impl Paid {
     pub fn has_room(&self) -> bool {
         self.payer.has_room()
     }
+
+    pub fn payer(&self) -> &Arc<Payer> {
+        &self.payer
+    }
 }
 
 impl Drop for Paid {

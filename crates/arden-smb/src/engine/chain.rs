@@ -160,10 +160,11 @@ impl BlockingWork for Job {
         &self.chain.state.peer
     }
 
-    fn answer(self: Box<Self>) -> Vec<u8> {
+    fn answer(self: Box<Self>, spent: &mut Vec<u8>) -> Vec<u8> {
         let Job { chain, mut out } = *self;
         let peer = chain.state.peer.clone();
-        let rest = run(Bytes::Owned(chain.message), chain.state, &mut out, true);
+        *spent = chain.message;
+        let rest = run(Bytes::Lent(spent), chain.state, &mut out, true);
         debug_assert!(rest.is_none());
         peer.pending.lock().end_job();
         out

@@ -155,7 +155,7 @@ impl BlockingWork for EndFirst {
     fn peer(&self) -> &Arc<Peer> {
         &self.peer
     }
-    fn answer(self: Box<Self>) -> Vec<u8> {
+    fn answer(self: Box<Self>, _: &mut Vec<u8>) -> Vec<u8> {
         let EndFirst { replaced: Replaced { ending, scope, elsewhere }, server, peer, user, answer } = *self;
         if let Some(ending) = ending {
             ending.finish(&scope);

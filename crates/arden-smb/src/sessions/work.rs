@@ -43,15 +43,16 @@ pub trait BlockingWork: Send {
     /// The connection that it came over.
     fn peer(&self) -> &Arc<Peer>;
 
-    /// Runs to the end, or to a wait. The frame that answers it; empty where there is none yet.
-    fn answer(self: Box<Self>) -> Vec<u8>;
+    /// Runs to the end, or to a wait. The frame that answers it; empty where there is none yet. What its message was in is left in `spent`
+    /// where nobody needs it any more.
+    fn answer(self: Box<Self>, spent: &mut Vec<u8>) -> Vec<u8>;
 }
 
 impl dyn BlockingWork {
     /// Runs it, and leaves the answer to its connection.
     pub fn run(self: Box<Self>) {
         let peer = self.peer().clone();
-        let frame = self.answer();
+        let frame = self.answer(&mut Vec::new());
         if !frame.is_empty() {
             peer.send(frame);
         }

@@ -10,29 +10,40 @@ use tokio::{runtime::Handle, sync::Notify};
 
 use crate::{
     base::{
-        buffers::Paid,
+        buffers::{Paid, Payer},
         shares::{Amount, Shares, Who},
         time::Time,
     },
     server::{Server, Work},
     sessions::work::BlockingWork,
+    transport::buffer::Returned,
 };
 
+/// What a connection knows of its messages on other threads.
+#[derive(Clone)]
+pub struct OfConnection {
+    /// Bytes that they keep.
+    pub bytes: Arc<AtomicUsize>,
+    pub wake: Arc<Notify>,
+    /// Where their buffers go that were as large as this at least.
+    pub returned: (usize, Arc<Returned>),
+}
+
 /// Runs a message on a thread that may block when it is its user's turn. `paid` is what is paid for it until then. From then on
-/// its bytes count until its answer was sent, for the user and for the connection whose count and wake-up are `of`.
+/// its bytes count until its answer was sent, for the user and for the connection.
 pub fn begin(
     server: &Arc<Server>,
     runtime: &Handle,
     job: Box<dyn BlockingWork>,
     paid: Option<Paid>,
-    of: Option<(Arc<AtomicUsize>, Arc<Notify>)>,
+    of: Option<OfConnection>,
 ) {
     let who = job.user().map(|user| Who::new(&user, job.peer().ip));
     let bytes = job.bytes();
     let held = Held { server: server.clone(), who: who.clone(), bytes, of };
     let work = Box::new(move || {
-        drop(paid);
-        run(job, held);
+        let payer = paid.map(|paid| paid.payer().clone());
+        run(job, held, payer);
     });
     match who {
         Some(who) => begin_for(server, |s| &s.jobs, runtime, (who, bytes), work),
@@ -84,10 +95,15 @@ fn begin_for(
     }
 }
 
-fn run(job: Box<dyn BlockingWork>, mut held: Held) {
+fn run(job: Box<dyn BlockingWork>, mut held: Held, payer: Option<Arc<Payer>>) {
     held.server.trees.set_time(Time::read());
-    let peer = job.peer().clone();
-    let mut frame = job.answer();
+    let (peer, mut spent) = (job.peer().clone(), Vec::new());
+    let mut frame = job.answer(&mut spent);
+    if let (Some(payer), Some(of)) = (payer, &held.of)
+        && spent.capacity() >= of.returned.0
+    {
+        of.returned.1.put(spent, &payer);
+    }
     if frame.capacity() / 2 > frame.len() {
         // More was asked for than came of it.
         frame.shrink_to_fit();
@@ -107,7 +123,7 @@ struct Held {
     server: Arc<Server>,
     who: Option<Who>,
     bytes: usize,
-    of: Option<(Arc<AtomicUsize>, Arc<Notify>)>,
+    of: Option<OfConnection>,
 }
 
 impl Held {
@@ -115,9 +131,9 @@ impl Held {
     fn keep(&mut self, bytes: usize) {
         let less = self.bytes.saturating_sub(bytes);
         self.bytes -= less;
-        if let Some((waiting, wake)) = &self.of {
-            waiting.fetch_sub(less, Ordering::Relaxed);
-            wake.notify_one();
+        if let Some(of) = &self.of {
+            of.bytes.fetch_sub(less, Ordering::Relaxed);
+            of.wake.notify_one();
         }
         if let Some(who) = &self.who {
             begin_all(self.server.jobs.release(who, Amount::bytes(less)));

@@ -34,8 +34,8 @@ use crate::{
     server::Server,
     sessions::{Peer, WriteNow, work::BlockingWork},
     transport::{
-        buffer::{Buffer, IDLE_BUFFER_BYTES},
-        jobs::{begin, begin_end},
+        buffer::{Buffer, IDLE_BUFFER_BYTES, Returned},
+        jobs::{OfConnection, begin, begin_end},
     },
 };
 
@@ -186,6 +186,8 @@ struct Transport {
     out: Buffer,
     /// What the last large message was read into.
     spare: Buffer,
+    /// What large messages were in that others took along.
+    returned: Arc<Returned>,
     /// For `Peer::large`, while it is kept.
     large: Option<Paid>,
     /// Who pays for buffers: the user of this session, which had the last message.
@@ -226,6 +228,7 @@ impl Transport {
             done: 0,
             out: Buffer::default(),
             spare: Buffer::default(),
+            returned: Arc::default(),
             large: None,
             payer: None,
             waiting_bytes: Arc::new(AtomicUsize::new(0)),
@@ -364,6 +367,11 @@ impl Transport {
         for buffer in [&mut self.input, &mut self.out, &mut self.spare] {
             if idle { *buffer = Buffer::default() } else { buffer.give_way() }
         }
+        if idle {
+            self.returned.clear()
+        } else {
+            self.returned.give_way()
+        }
         if idle || self.large.as_ref().is_some_and(|paid| !paid.has_room()) {
             self.keep_large(Vec::new())?;
         }
@@ -431,6 +439,7 @@ impl Transport {
         self.flush().await?;
         // Nobody else gives up what is kept here while this waits.
         (self.out, self.spare) = (Buffer::default(), Buffer::default());
+        self.returned.clear();
         self.keep_large(Vec::new())?;
         loop {
             tokio::select! {
@@ -559,6 +568,11 @@ impl Transport {
         let at = self.done + 4;
         let payer = self.payer_at(at);
         let mut message = std::mem::take(&mut self.spare);
+        if message.bytes.capacity() < len
+            && let Some(returned) = self.returned.take(len)
+        {
+            message = returned;
+        }
         if message.bytes.capacity() < len || !message.is_paid_for(len) {
             drop(message);
             let paid = match payer {
@@ -643,8 +657,9 @@ impl Transport {
         let paid = paid.or_else(|| Some(self.holder()?.owe(job.waiting_bytes())));
         let Some(connection) = &self.connection else { return };
         self.waiting_bytes.fetch_add(job.bytes(), Ordering::Relaxed);
-        let of = Some((self.waiting_bytes.clone(), self.wake.clone()));
-        begin(&connection.server, &Handle::current(), job, paid, of);
+        let (bytes, wake) = (self.waiting_bytes.clone(), self.wake.clone());
+        let of = OfConnection { bytes, wake, returned: (SMALL_MESSAGE_BYTES, self.returned.clone()) };
+        begin(&connection.server, &Handle::current(), job, paid, Some(of));
     }
 
     /// What others left. Large answers leave one after the other: those of other engines may come all at once.
