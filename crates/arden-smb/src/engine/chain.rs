@@ -18,7 +18,7 @@ use crate::{
         usage::{Charge, Kind},
     },
     engine::{commits::Commits, logons},
-    handlers::run::{Here, InFlight, NOT_SERVED},
+    handlers::run::{Here, INLINE_WEIGHT_MAX, InFlight, NOT_SERVED, weight},
     model::{
         seam::{Answer, Outcome, Related, VerifiedRequest},
         share::Gates,
@@ -39,8 +39,7 @@ mod elsewhere;
 use compound::Compound;
 use elsewhere::run_when_answered;
 
-/// Requests of a compound that are answered at once on the reactor, and bytes of their answers; the others follow elsewhere.
-const INLINE_REQUESTS_MAX: usize = 64;
+/// Bytes of the answers of a compound that are made at once on the reactor; the others follow elsewhere.
 const INLINE_ANSWER_BYTES_MAX: usize = 1 << 20;
 /// What a later request of the message needs at least: a header, an error and its padding.
 const ERROR_BYTES: usize = 80;
@@ -275,9 +274,9 @@ pub fn start(
 fn run(mut message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool) -> Rest {
     // What the store saw for one request of a compound holds for the next.
     let _scope = if may_block { RequestScope::begin() } else { RequestScope::begin_without_waiting() };
-    let first = state.next;
+    let mut done = 0;
     while state.next < state.elements.len() {
-        if !may_block && state.next > first && state.has_done_enough(out, state.next - first) {
+        if !may_block && state.has_done_enough(out, done) {
             let out = state.begun_frame(out);
             return Job::rest(message, state, out);
         }
@@ -324,7 +323,7 @@ fn run(mut message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: b
                 continue;
             }
         }
-        state.next += 1;
+        done += state.pass_on();
     }
     if !may_block && state.commits.scope.is_due() {
         let out = state.begun_frame(out);
@@ -472,10 +471,16 @@ impl State {
         self.next + 1 == self.elements.len() || waits_anywhere
     }
 
-    /// Whether the rest of a compound is for a thread that may block.
-    fn has_done_enough(&self, out: &[u8], requests: usize) -> bool {
+    /// Goes on with the next request. What this one weighs.
+    fn pass_on(&mut self) -> usize {
+        self.next += 1;
+        weight(self.elements[self.next - 1].header.command)
+    }
+
+    /// Whether the rest of a compound is for a thread that may block, when it has done so much here.
+    fn has_done_enough(&self, out: &[u8], weight: usize) -> bool {
         let bytes = self.frame.start.map_or(0, |at| out.len() - at);
-        requests >= INLINE_REQUESTS_MAX || bytes > INLINE_ANSWER_BYTES_MAX
+        weight >= INLINE_WEIGHT_MAX || weight > 0 && bytes > INLINE_ANSWER_BYTES_MAX
     }
 
     /// Bytes that the current request may answer, so that the frame holds at least an error for each that follows.

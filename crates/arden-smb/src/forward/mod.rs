@@ -4,6 +4,7 @@
 
 pub mod engine;
 mod frames;
+mod lanes;
 mod link;
 pub mod owner;
 mod turns;

@@ -3,7 +3,7 @@
 //! for them what the loss of its connections is for a session of this node.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -11,7 +11,7 @@ use std::{
 use arden_lock::{Mutex, ranks};
 use arden_store::{commit::CommitScope, error::StoreError, fs::WaitId, scope::RequestScope};
 use arden_wire::{NtStatus, dtyp::Sid, smb2::Command};
-use tokio::runtime::Handle;
+use tokio::{io::AsyncRead, runtime::Handle};
 
 use crate::{
     base::{
@@ -23,9 +23,10 @@ use crate::{
     forward::{
         Stream,
         frames::{FrameReader, Outbox, Reserved, outbox},
+        lanes::Lanes,
         turns::Lane,
     },
-    handlers::run::{Here, InFlight, LocalEngine, RequestEngine},
+    handlers::run::{Here, INLINE_WEIGHT_MAX, InFlight, LocalEngine, RequestEngine, weight},
     model::{
         SessionTables,
         seam::{Answer, Notification, Outcome, Recipient, Related},
@@ -48,6 +49,13 @@ const REQUESTS_MAX: usize = 65_536;
 /// Answers of a compound that are made at once; the others follow where it may block.
 const INLINE_ANSWER_BYTES_MAX: usize = 1 << 20;
 
+/// So much is run before whoever else has work on this thread has a turn, and what came meanwhile is sorted into lanes.
+const TURN_COST: usize = INLINE_WEIGHT_MAX / 2;
+/// So many frames are sorted in a turn.
+const SORTED_MAX: usize = 256;
+/// So many bytes that are asked, or may be answered, cost as much as a request.
+const COST_BYTES: usize = 64 << 10;
+
 /// What most answers have, to begin with.
 const ANSWER_BYTES: usize = 256;
 
@@ -57,7 +65,6 @@ pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
 /// Runs what the node at the other end asks, until the connection ends. `version`: what both ends speak.
 pub async fn serve(server: &Arc<Server>, node: u16, (stream, version): (Box<dyn Stream>, Version), clock: Clock) {
     let (input, mut output) = tokio::io::split(stream);
-    let mut input = FrameReader::new(input);
     let (out, mut unwritten) = outbox();
     let link = Arc::new_cyclic(|me| OwnerLink {
         me: me.clone(),
@@ -73,24 +80,7 @@ pub async fn serve(server: &Arc<Server>, node: u16, (stream, version): (Box<dyn 
     put_hello(&mut hello, version);
     link.out.send(Lane::NODE, hello);
     let writes = tokio::spawn(async move { unwritten.write(&mut output, || None).await });
-    let mut greeted = false;
-    let why = loop {
-        if !link.out.has_room().await {
-            break "it does not take what it asked for";
-        }
-        let holds_some = link.run_held();
-        let frame = tokio::select! {
-            frame = input.next(SILENCE_MAX) => frame,
-            () = link.out.less(), if holds_some => continue,
-        };
-        let Some(frame) = frame else { break "it has ended" };
-        match ToOwner::parse(frame, version) {
-            Ok(ToOwner::Hello(_)) if !greeted => greeted = true,
-            Ok(message) if greeted => link.take(message),
-            Ok(_) => break "no hello",
-            Err(_) => break "a message is malformed",
-        }
-    };
+    let why = link.serve(FrameReader::new(input), version).await;
     tracing::info!(node, why, "the connection of a node ends");
     writes.abort();
     // Closing what its sessions had open may wait for a disk.
@@ -116,12 +106,36 @@ struct State {
     origins: HashMap<u64, Arc<Origin>>,
     /// By the number on this connection.
     requests: HashMap<u64, Progress>,
-    /// Runs of users whose answers have their part of the room, in order.
-    held: HashMap<Lane, VecDeque<Box<Job>>>,
-    /// The user of the session whose end was said last, until a ping asks whether everything is closed.
-    ended: Option<Sid>,
     /// The connection has ended.
     closed: bool,
+}
+
+/// What waits for its user's turn, in order.
+enum Task {
+    Run(Box<Job>),
+    SessionEnd {
+        serial: u64,
+        keep_durable: bool,
+    },
+    /// Behind the end of a session of this user: asks whether everything is closed.
+    Ping(u64, Sid),
+}
+
+impl Task {
+    /// See [`weight`].
+    fn cost(&self) -> usize {
+        let Task::Run(job) = self else { return 1 };
+        let weights: usize = job.run.headers().map(|header| weight(header.command)).sum();
+        weights + (job.run.bytes() + job.run.answer_bytes()) / COST_BYTES
+    }
+}
+
+/// What the other node's messages left for the turns of their users.
+#[derive(Default)]
+struct Sorted {
+    lanes: Lanes<Task>,
+    /// The user of the session whose end was said last, until a ping asks about that.
+    ended: Option<Sid>,
 }
 
 enum Progress {
@@ -221,17 +235,90 @@ impl PeerNode for OwnerLink {
 }
 
 impl OwnerLink {
-    fn take(&self, message: ToOwner) {
+    /// Until the connection ends: why it does. Frames that have come are sorted by user before work is run, a turn of it at a time: nobody
+    /// waits behind what another user has sent.
+    async fn serve(&self, mut input: FrameReader<impl AsyncRead + Unpin>, version: Version) -> &'static str {
+        let (mut greeted, mut sorted, mut may_run) = (false, Sorted::default(), false);
+        loop {
+            if !self.out.has_room().await {
+                return "it does not take what it asked for";
+            }
+            for _ in 0..SORTED_MAX {
+                let frame = tokio::select! {
+                    biased;
+                    frame = input.next(SILENCE_MAX) => frame,
+                    () = std::future::ready(()), if may_run => break,
+                    () = self.out.less(), if !sorted.lanes.is_empty() => break,
+                };
+                let Some(frame) = frame else { return "it has ended" };
+                match ToOwner::parse(frame, version) {
+                    Ok(ToOwner::Hello(_)) if !greeted => greeted = true,
+                    Ok(message) if greeted => self.take(message, &mut sorted),
+                    Ok(_) => return "no hello",
+                    Err(_) => return "a message is malformed",
+                }
+                may_run = !sorted.lanes.is_empty();
+            }
+            may_run = self.run_turn(&mut sorted.lanes);
+            if may_run {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Runs what is next. False: nothing waits that may run now.
+    fn run_turn(&self, lanes: &mut Lanes<Task>) -> bool {
+        let mut cost = 0;
+        while cost < TURN_COST {
+            let Some((lane, work)) = lanes.next(|work| self.admit(work)) else { return false };
+            let of_this = work.cost();
+            match work {
+                Task::Run(job) if self.is_given_up(&job) => self.forget(*job),
+                Task::Run(job) => self.run(job, false),
+                Task::SessionEnd { serial, keep_durable } => {
+                    let gone = {
+                        let mut state = self.state.lock();
+                        state.origins.remove(&serial);
+                        state.sessions.remove(&serial)
+                    };
+                    if let Some(tables) = gone {
+                        self.end_session(tables, keep_durable);
+                    }
+                }
+                Task::Ping(number, user) => {
+                    self.pong_after(number, |pong| self.server.trees.endings.after(&user, pong));
+                }
+            }
+            lanes.charge(lane, of_this);
+            cost += of_this;
+        }
+        !lanes.is_empty()
+    }
+
+    /// Whether nobody waits for any of its answers any more.
+    fn is_given_up(&self, job: &Job) -> bool {
+        let state = self.state.lock();
+        let mut numbers = job.run.number..=job.run.number + job.run.following() as u64;
+        numbers.all(|number| matches!(state.requests.get(&number), Some(Progress::Runs { ended: true })))
+    }
+
+    /// It does not run.
+    fn forget(&self, mut job: Job) {
+        let numbers = job.run.number..=job.run.number + job.run.following() as u64;
+        let mut state = self.state.lock();
+        numbers.for_each(|number| _ = state.requests.remove(&number));
+        drop(state);
+        self.engine.end(job.run.header(), &mut job.in_flight);
+    }
+
+    fn take(&self, message: ToOwner, sorted: &mut Sorted) {
         self.server.trees.set_time((self.clock)());
         match message {
             ToOwner::Hello(_) => {}
-            ToOwner::Ping(number) => {
-                let ended = self.state.lock().ended.take();
-                self.pong_after(number, |pong| match ended {
-                    Some(user) => self.server.trees.endings.after(&user, pong),
-                    None => Err(pong),
-                });
-            }
+            ToOwner::Ping(number) => match sorted.ended.take() {
+                Some(user) => sorted.lanes.push(Lane::of(&user), Task::Ping(number, user)),
+                None => self.pong_after(number, Err),
+            },
             ToOwner::EndPrevious { number, id, user } => {
                 self.server.end_replaced(id, &user, self.node, |ending| self.close(ending));
                 self.pong_after(number, |pong| self.server.engine.after_endings(&user, None, pong));
@@ -241,7 +328,9 @@ impl OwnerLink {
                 if let Some(origin) = who {
                     self.know(run.session_serial, Arc::from(origin));
                 }
-                self.begin(run);
+                if let Some(job) = self.begin(run) {
+                    sorted.lanes.push(job.lane, Task::Run(job));
+                }
             }
             ToOwner::Again { number, async_id } => {
                 let waiting = {
@@ -260,19 +349,16 @@ impl OwnerLink {
                 };
                 if let Some(mut job) = waiting {
                     job.run.async_id = Some(async_id);
-                    self.run(job, false);
+                    sorted.lanes.push(job.lane, Task::Run(job));
                 }
             }
             ToOwner::End { number } => self.give_up(number),
             ToOwner::SessionEnd { serial, keep_durable } => {
-                let gone = {
-                    let mut state = self.state.lock();
-                    state.origins.remove(&serial);
-                    state.sessions.remove(&serial)
-                };
-                self.state.lock().ended = gone.as_ref().map(|tables| tables.token().user.clone());
-                if let Some(tables) = gone {
-                    self.end_session(tables, keep_durable);
+                // Behind what the session has asked.
+                let user = self.state.lock().origins.get(&serial).map(|origin| origin.user.user.clone());
+                sorted.ended = user.clone();
+                if let Some(user) = user {
+                    sorted.lanes.push(Lane::of(&user), Task::SessionEnd { serial, keep_durable });
                 }
             }
         }
@@ -318,7 +404,8 @@ impl OwnerLink {
         }
     }
 
-    fn begin(&self, mut run: Box<Run>) {
+    /// What is to run, or None where it is refused.
+    fn begin(&self, mut run: Box<Run>) -> Option<Box<Job>> {
         let (numbers, count) = (run.number..=run.number + run.following() as u64, 1 + run.following());
         let (origin, tables) = {
             let mut state = self.state.lock();
@@ -326,7 +413,8 @@ impl OwnerLink {
             if !is_new || state.requests.len() + count > REQUESTS_MAX {
                 drop(state);
                 let refused = Replied::Error(NtStatus::INSUFFICIENT_RESOURCES, Vec::new(), 0);
-                return numbers.for_each(|number| self.answer(Lane::NODE, number, &refused, &Related::default()));
+                numbers.for_each(|number| self.answer(Lane::NODE, number, &refused, &Related::default()));
+                return None;
             }
             state.requests.extend(numbers.map(|number| (number, Progress::Runs { ended: false })));
             let serial = run.session_serial;
@@ -341,10 +429,11 @@ impl OwnerLink {
             let number = run.number;
             self.answer_not_run(Lane::NODE, run.give_back());
             self.state.lock().requests.remove(&number);
-            return self.answer(Lane::NODE, number, &Replied::Moved, &Related::default());
+            self.answer(Lane::NODE, number, &Replied::Moved, &Related::default());
+            return None;
         };
         let lane = Lane::of(&origin.user.user);
-        let job = Box::new(Job {
+        Some(Box::new(Job {
             gates: Gates::of_owner(run.target),
             run,
             origin,
@@ -357,51 +446,19 @@ impl OwnerLink {
             answers: Vec::with_capacity(ANSWER_BYTES * count),
             first_change: None,
             waiting: None,
-        });
-        let job = {
-            let mut state = self.state.lock();
-            match state.held.get_mut(&lane) {
-                Some(held) => {
-                    held.push_back(job);
-                    None
-                }
-                None => self.admit(job).map_err(|job| state.held.entry(lane).or_default().push_back(job)).ok(),
-            }
-        };
-        job.into_iter().for_each(|job| self.run(job, false));
+        }))
     }
 
     /// Whether there is room for what it may be answered.
-    fn admit(&self, mut job: Box<Job>) -> Result<Box<Job>, Box<Job>> {
+    fn admit(&self, work: Task) -> Result<Task, Task> {
+        let Task::Run(mut job) = work else { return Ok(work) };
         match self.out.reserve(job.lane, job.run.answer_bytes()) {
             Some(reserved) => {
                 job.reserved = Some(reserved);
-                Ok(job)
+                Ok(Task::Run(job))
             }
-            None => Err(job),
+            None => Err(Task::Run(job)),
         }
-    }
-
-    /// Goes on with what was held where there is room by now. Only whoever reads what is asked calls this: what a user asks is begun in order.
-    /// False: nothing is held any more.
-    fn run_held(&self) -> bool {
-        let lanes: Vec<_> = self.state.lock().held.keys().copied().collect();
-        for lane in &lanes {
-            while let Some(job) = self.next_held(*lane) {
-                self.run(job, false);
-            }
-        }
-        !lanes.is_empty() && !self.state.lock().held.is_empty()
-    }
-
-    fn next_held(&self, lane: Lane) -> Option<Box<Job>> {
-        let mut state = self.state.lock();
-        let held = state.held.get_mut(&lane)?;
-        let Some(job) = held.pop_front() else {
-            state.held.remove(&lane);
-            return None;
-        };
-        self.admit(job).map_err(|job| held.push_front(job)).ok()
     }
 
     /// A session begins with a tree connect; one that is not known was lost with another connection.
@@ -465,6 +522,7 @@ impl OwnerLink {
     fn run(&self, mut job: Box<Job>, may_block: bool) {
         // What the store saw for one request of a compound holds for the next.
         let scope = if may_block { RequestScope::begin() } else { RequestScope::begin_without_waiting() };
+        let mut done = 0;
         loop {
             let at = job.answers.len();
             let Answer { outcome, related } = self.run_once(&mut job, may_block);
@@ -504,12 +562,13 @@ impl OwnerLink {
                 job.answer(replied, &related);
             }
             self.engine.end(job.run.header(), &mut job.in_flight);
+            done += weight(job.run.header().command);
             job.ran(at, related);
             if !job.advance(&replied) {
                 drop(scope);
                 return self.finish(job, may_block);
             }
-            if !may_block && job.answers.len() > INLINE_ANSWER_BYTES_MAX {
+            if !may_block && (done >= INLINE_WEIGHT_MAX || job.answers.len() > INLINE_ANSWER_BYTES_MAX) {
                 return self.run_where_it_may_block(job);
             }
         }
@@ -667,13 +726,12 @@ impl OwnerLink {
     /// The connection has ended.
     fn end(&self) {
         self.server.trees.set_time((self.clock)());
-        let (sessions, waiting, held) = {
+        let (sessions, waiting) = {
             let mut state = self.state.lock();
             state.closed = true;
             let sessions: Vec<_> = state.sessions.drain().map(|(_, tables)| tables).collect();
-            (sessions, std::mem::take(&mut state.requests), std::mem::take(&mut state.held))
+            (sessions, std::mem::take(&mut state.requests))
         };
-        drop(held);
         for progress in waiting.into_values() {
             if let Progress::Waits(mut job, wait) = progress {
                 self.server.unpark(wait);

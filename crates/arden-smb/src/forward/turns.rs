@@ -28,6 +28,11 @@ impl Lane {
         user.hash(&mut hasher);
         Lane(hasher.finish())
     }
+
+    #[cfg(test)]
+    pub fn test(n: u64) -> Lane {
+        Lane(n)
+    }
 }
 
 #[derive(Default)]

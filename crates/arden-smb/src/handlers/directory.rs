@@ -22,8 +22,10 @@ use crate::{
     model::SmbOpen,
 };
 
-/// Names that are passed over on the reactor before the search goes on elsewhere.
+/// Names that are passed over on the reactor before the search goes on elsewhere, by a short pattern.
 const INLINE_NAMES_MAX: usize = 1024;
+/// Each name costs once more for so many characters of the pattern.
+const PATTERN_STEP: usize = 64;
 /// What a watch gathers at most.
 const NOTIFY_BYTES_MAX: usize = 64 * 1024;
 /// A listing with less room than this, and than was asked for, is refused.
@@ -87,7 +89,10 @@ pub fn query(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     let restart = query.flags & directory_flags::RESTART_SCANS != 0;
     let reopen = query.flags & directory_flags::REOPEN != 0;
     let single = query.flags & directory_flags::RETURN_SINGLE_ENTRY != 0;
-    let names_max = if request.may_block { usize::MAX } else { INLINE_NAMES_MAX };
+    let names_max = match request.may_block {
+        true => usize::MAX,
+        false => INLINE_NAMES_MAX / (1 + query.pattern.len() / PATTERN_STEP),
+    };
     file.fs().query_directory_part(&file, &query.pattern, restart, reopen, single, names_max, &mut |entry| {
         if visible.as_ref().is_some_and(|v| !v.sees(entry)) {
             return Emitted::Hidden;

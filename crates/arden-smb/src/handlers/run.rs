@@ -58,6 +58,18 @@ pub trait RequestEngine: Send + Sync {
     }
 }
 
+/// What requests of a message may weigh that run one after the other where nothing may block: so that others have their turn.
+pub const INLINE_WEIGHT_MAX: usize = 64;
+
+/// How long a request may take at most where nothing may block, beside the others: that of one by a handle is 1.
+pub fn weight(command: u16) -> usize {
+    match Command::from_u16(command) {
+        Some(Command::QueryDirectory) => 16,
+        Some(Command::Create) => 4,
+        _ => 1,
+    }
+}
+
 /// How a request goes on whose answer is there. `here`: on the thread that says so, which may send what comes of it.
 pub type GoOn = Box<dyn FnOnce(bool) + Send>;
 

@@ -220,6 +220,11 @@ impl Run {
         &self.now.header
     }
 
+    /// Of its current request and those behind it.
+    pub fn headers(&self) -> impl Iterator<Item = &Header> {
+        std::iter::once(&self.now).chain(&self.following).map(|asked| &asked.header)
+    }
+
     /// Requests behind the current one.
     pub fn following(&self) -> usize {
         self.following.len()
