@@ -25,7 +25,8 @@ pub use stream::PeerStream;
 /// 1: the first.
 /// 2: requests of a compound are asked for together; who asks is said once.
 /// 3: a session of another node is ended by the one that replaces it.
-pub const PROTOCOL: (u32, u32) = (1, 3);
+/// 4: a long frame may come in pieces.
+pub const PROTOCOL: (u32, u32) = (1, 4);
 /// One address of a node has so long to take a connection.
 const CONNECT_WAIT: Duration = Duration::from_secs(1);
 /// Handshake and hello have so long.
@@ -217,7 +218,13 @@ const READ_BYTES: usize = 128 << 10;
 /// Of what is written at once, TLS keeps so much to give it to the system.
 const WRITE_BYTES: usize = 256 << 10;
 
+/// What the system keeps on the way to another node, in each direction: what a user sends waits behind no more of another's than that.
+const SYSTEM_BYTES: usize = 256 << 10;
+
 fn buffered(tcp: TcpStream) -> Tcp {
+    // Left alone it keeps up to tens of megabytes.
+    let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&tcp, SYSTEM_BYTES);
+    let _ = rustix::net::sockopt::set_socket_send_buffer_size(&tcp, SYSTEM_BYTES);
     BufReader::with_capacity(READ_BYTES, tcp)
 }
 

@@ -414,6 +414,10 @@ impl Forwarder {
         out: &mut Vec<u8>,
     ) -> Answer {
         let elsewhere = Answer { outcome: Outcome::Elsewhere, related: request.related };
+        if !here.may_block && asked.call.is_answered_at_length() {
+            // To copy and to sign it takes too long beside others.
+            return Answer { outcome: Outcome::Block, related: request.related };
+        }
         match asked.call.next() {
             Next::NotYet => elsewhere,
             Next::AskAgain => {

@@ -21,7 +21,7 @@ use crate::{
         PING_EVERY, UNSENT_BYTES_MAX, WRITE_WAIT,
         turns::{Lane, Turns},
     },
-    model::wire::{LENGTH_BYTES, frame_bytes},
+    model::wire::{FRAME_BYTES_MAX, LENGTH_BYTES, Version, frame_bytes, piece_bytes, piece_header},
 };
 
 /// Frames up to so many bytes together are written at once.
@@ -30,6 +30,9 @@ const BATCH_BYTES_MAX: usize = 64 << 10;
 const READ_BYTES_MIN: usize = 64 << 10;
 /// Frames with so much behind what was read of them end a buffer.
 pub const LONG_BYTES: usize = 64 << 10;
+/// A frame that is longer than this is written in pieces of so many bytes: others' short frames go between them.
+const WHOLE_BYTES_MAX: usize = 512 << 10;
+const PIECE_BYTES: usize = 256 << 10;
 /// A buffer grows to so much times what has come at most.
 const GROWTH: usize = 16;
 /// What a reader keeps of what a long frame needed.
@@ -168,7 +171,12 @@ impl Drop for Unwritten {
 
 impl Unwritten {
     /// Writes frames until the stream or the outbox ends. `idle` makes a frame where there was none for a while.
-    pub async fn write(&mut self, stream: &mut (impl AsyncWrite + Unpin), idle: impl Fn() -> Option<Vec<u8>>) {
+    pub async fn write(
+        &mut self,
+        stream: &mut (impl AsyncWrite + Unpin),
+        version: Version,
+        idle: impl Fn() -> Option<Vec<u8>>,
+    ) {
         let (mut frames, mut batch) = (Vec::new(), Vec::new());
         loop {
             match timeout(PING_EVERY, self.next(&mut frames)).await {
@@ -176,18 +184,25 @@ impl Unwritten {
                 Ok(true) => {}
                 Err(_) => {
                     let Some(frame) = idle() else { continue };
-                    frames.push(frame);
+                    frames.push((Lane::NODE, frame));
                 }
             }
-            for frame in frames.drain(..) {
+            for (lane, mut frame) in frames.drain(..) {
                 if frame.len() <= BATCH_BYTES_MAX {
                     batch.extend_from_slice(&frame);
                     continue;
                 }
-                if !Self::put(stream, &batch).await || !Self::put(stream, &frame).await {
+                if !Self::put(stream, &batch).await {
                     return;
                 }
                 batch.clear();
+                let is_written = match version >= Version::Four && frame.len() > WHOLE_BYTES_MAX {
+                    true => self.put_long(stream, lane, &mut frame).await,
+                    false => Self::put(stream, &frame).await,
+                };
+                if !is_written {
+                    return;
+                }
                 self.0.keep(frame);
             }
             if !Self::put(stream, &batch).await {
@@ -203,7 +218,7 @@ impl Unwritten {
     }
 
     /// What is to be written at once, when there is something. False: there will be nothing any more.
-    async fn next(&self, into: &mut Vec<Vec<u8>>) -> bool {
+    async fn next(&self, into: &mut Vec<(Lane, Vec<u8>)>) -> bool {
         loop {
             self.0.with_turns(|turns| turns.take(BATCH_BYTES_MAX, into));
             if !into.is_empty() {
@@ -219,6 +234,48 @@ impl Unwritten {
     /// Writes these frames. False: the stream takes no more.
     async fn put(stream: &mut (impl AsyncWrite + Unpin), frames: &[u8]) -> bool {
         frames.is_empty() || matches!(timeout(WRITE_WAIT, stream.write_all(frames)).await, Ok(Ok(())))
+    }
+}
+
+impl Unwritten {
+    /// One frame or several of a lane, the long ones in pieces. False: the stream takes no more.
+    async fn put_long(&self, stream: &mut (impl AsyncWrite + Unpin), lane: Lane, frames: &mut [u8]) -> bool {
+        let (mut unwritten, mut at) = (0, 0);
+        while let Some(length) = frames[at..].first_chunk::<LENGTH_BYTES>() {
+            let (start, len) = (at + LENGTH_BYTES, u32::from_le_bytes(*length) as usize);
+            at = start + len;
+            if len <= WHOLE_BYTES_MAX {
+                continue;
+            }
+            if !Self::put(stream, &frames[unwritten..start - LENGTH_BYTES]).await
+                || !self.put_pieces(stream, lane, &mut frames[start - LENGTH_BYTES..at]).await
+            {
+                return false;
+            }
+            unwritten = at;
+        }
+        Self::put(stream, &frames[unwritten..]).await
+    }
+
+    /// The header of each piece takes the place of what was written before it.
+    async fn put_pieces(&self, stream: &mut (impl AsyncWrite + Unpin), lane: Lane, frame: &mut [u8]) -> bool {
+        let (mut beside, mut batch, mut at) = (Vec::new(), Vec::new(), LENGTH_BYTES);
+        while at < frame.len() {
+            let end = frame.len().min(at + PIECE_BYTES);
+            let header = piece_header(end - at, end == frame.len());
+            frame[at - LENGTH_BYTES..at].copy_from_slice(&header);
+            if !Self::put(stream, &frame[at - LENGTH_BYTES..end]).await {
+                return false;
+            }
+            at = end;
+            self.0.with_turns(|turns| turns.take_beside(lane, BATCH_BYTES_MAX, &mut beside));
+            beside.drain(..).for_each(|(_, frame)| batch.extend_from_slice(&frame));
+            if !Self::put(stream, &batch).await {
+                return false;
+            }
+            batch.clear();
+        }
+        true
     }
 }
 
@@ -246,37 +303,116 @@ impl Deref for Body {
 /// Frames that come over a stream.
 pub struct FrameReader<R> {
     stream: R,
+    takes_pieces: bool,
     buffer: Vec<u8>,
     /// Where the next frame begins.
     at: usize,
     /// The frame that was given last, without its length.
     last: Range<usize>,
+    /// A frame that comes in pieces.
+    pieces: Vec<u8>,
+    /// What has not come of the piece that is coming, and whether it is the last one of its frame.
+    missing: usize,
+    is_last: bool,
+    /// The frame that was given last is `pieces`.
+    gave_pieces: bool,
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
-    pub fn new(stream: R) -> FrameReader<R> {
-        FrameReader { stream, buffer: Vec::new(), at: 0, last: 0..0 }
+    pub fn new(stream: R, version: Version) -> FrameReader<R> {
+        FrameReader {
+            stream,
+            takes_pieces: version >= Version::Four,
+            buffer: Vec::new(),
+            at: 0,
+            last: 0..0,
+            pieces: Vec::new(),
+            missing: 0,
+            is_last: false,
+            gave_pieces: false,
+        }
     }
 
     /// The next frame, without its length. None: the stream has ended, says what is no frame, or nothing for so long.
     pub async fn next(&mut self, silence_max: Duration) -> Option<&[u8]> {
-        let mut frame = self.whole()?;
-        while frame.is_empty() {
+        let mut budget = usize::MAX;
+        self.next_within(silence_max, &mut budget).await
+    }
+
+    /// The same, but an empty one when more than `budget` has come before all of it has. Takes what has come from `budget`.
+    pub async fn next_within(&mut self, silence_max: Duration, budget: &mut usize) -> Option<&[u8]> {
+        if std::mem::take(&mut self.gave_pieces) {
+            self.pieces.clear();
+            if self.pieces.capacity() > KEPT_BYTES_MAX {
+                self.pieces = Vec::new();
+            }
+        }
+        loop {
+            if self.begin_piece()? {
+                while self.missing > 0 {
+                    if *budget == 0 {
+                        return Some(&[]);
+                    }
+                    let soon = self.missing.min(READ_BYTES_MIN.max(self.pieces.len()));
+                    self.pieces.reserve(soon);
+                    let mut limited = (&mut self.stream).take(self.missing as u64);
+                    match timeout(silence_max, limited.read_buf(&mut self.pieces)).await {
+                        Ok(Ok(n)) if n > 0 => {
+                            self.missing -= n;
+                            *budget = budget.saturating_sub(n);
+                        }
+                        _ => return None,
+                    }
+                }
+                if std::mem::take(&mut self.is_last) {
+                    (self.gave_pieces, self.last) = (true, 0..0);
+                    return Some(&self.pieces);
+                }
+                continue;
+            }
+            let frame = self.whole()?;
+            if !frame.is_empty() {
+                self.at = frame.end;
+                self.last = frame.clone();
+                return Some(&self.buffer[frame]);
+            }
+            if *budget == 0 {
+                return Some(&[]);
+            }
             let limit = self.make_room();
             let mut limited = (&mut self.stream).take(limit as u64);
             match timeout(silence_max, limited.read_buf(&mut self.buffer)).await {
-                Ok(Ok(n)) if n > 0 => {}
+                Ok(Ok(n)) if n > 0 => *budget = budget.saturating_sub(n),
                 _ => return None,
             }
-            frame = self.whole()?;
         }
-        self.at = frame.end;
-        self.last = frame.clone();
-        Some(&self.buffer[frame])
+    }
+
+    /// Whether a piece is coming, of which the buffer has the beginning. None: it is no piece, or one too many.
+    fn begin_piece(&mut self) -> Option<bool> {
+        if self.missing > 0 {
+            return Some(true);
+        }
+        let header = self.buffer[self.at..].first_chunk::<LENGTH_BYTES>().filter(|_| self.takes_pieces);
+        let Some((bytes, is_last)) = header.map_or(Ok(None), |header| piece_bytes(*header)).ok()? else {
+            return Some(false);
+        };
+        if self.pieces.len() + bytes > FRAME_BYTES_MAX {
+            return None;
+        }
+        let start = self.at + LENGTH_BYTES;
+        let here = (self.buffer.len() - start).min(bytes);
+        self.pieces.extend_from_slice(&self.buffer[start..start + here]);
+        (self.at, self.missing, self.is_last) = (start + here, bytes - here, is_last);
+        Some(true)
     }
 
     /// What the frame that came last has from here on. Once. `spare` has a buffer to go on with, where this one is taken along.
     pub fn take(&mut self, from: usize, spare: &Outbox) -> Body {
+        if std::mem::take(&mut self.gave_pieces) {
+            let at = from.min(self.pieces.len());
+            return Body { buffer: std::mem::replace(&mut self.pieces, spare.take_spare()), at };
+        }
         let Range { start, end } = std::mem::replace(&mut self.last, 0..0);
         let at = (start + from).min(end);
         if end - at < LONG_BYTES || end != self.buffer.len() {
@@ -288,7 +424,9 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
 
     /// Whether the next frame has come already.
     pub fn has_next(&self) -> bool {
-        self.whole().is_none_or(|frame| !frame.is_empty())
+        let is_piece = self.missing > 0
+            || self.takes_pieces && self.buffer.get(self.at + LENGTH_BYTES - 1).is_some_and(|b| b >> 7 == 1);
+        !is_piece && self.whole().is_none_or(|frame| !frame.is_empty())
     }
 
     /// Where the next frame is, without its length; empty: not all of it has come. None: it is no frame.
@@ -313,14 +451,18 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         if self.buffer.capacity() - self.buffer.len() < READ_BYTES_MIN.max(soon) {
             self.buffer.reserve(READ_BYTES_MIN.max(soon));
         }
-        if is_long { missing } else { usize::MAX }
+        match is_long {
+            true => missing,
+            // The piece behind these bytes is read where it is to be.
+            false if !self.pieces.is_empty() && self.buffer.is_empty() => LENGTH_BYTES,
+            false => usize::MAX,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::wire::FRAME_BYTES_MAX;
 
     const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -366,10 +508,10 @@ mod tests {
         }
         drop(out);
         let writes = Arc::<AtomicUsize>::default();
-        unwritten.write(&mut Writes(writes.clone(), near), || None).await;
+        unwritten.write(&mut Writes(writes.clone(), near), Version::Three, || None).await;
         assert_eq!(writes.load(Ordering::Relaxed), 3, "before the long one, it, and behind it");
         assert_eq!(unwritten.0.load.load(Ordering::Relaxed), 0);
-        let mut incoming = FrameReader::new(far);
+        let mut incoming = FrameReader::new(far, Version::NEWEST);
         for (n, len) in lengths.iter().enumerate() {
             let frame = incoming.next(PATIENCE).await.unwrap();
             assert_eq!((frame.len(), frame[len - 1]), (*len, n as u8));
@@ -391,7 +533,7 @@ mod tests {
         });
         tokio::task::yield_now().await;
         drop(far);
-        let writes = tokio::spawn(async move { unwritten.write(&mut { near }, || None).await });
+        let writes = tokio::spawn(async move { unwritten.write(&mut { near }, Version::NEWEST, || None).await });
         timeout(PATIENCE, writes).await.unwrap().unwrap();
         assert!(!timeout(PATIENCE, waits).await.unwrap().unwrap());
         let unsent = out.0.load.load(Ordering::Relaxed);
@@ -402,7 +544,7 @@ mod tests {
     #[tokio::test]
     async fn a_frame_may_come_in_pieces_and_takes_no_memory_before_it_comes() {
         let (mut near, far) = tokio::io::duplex(1 << 20);
-        let mut incoming = FrameReader::new(far);
+        let mut incoming = FrameReader::new(far, Version::NEWEST);
         let mut sent = frame(5, 1);
         sent.extend(frame(FRAME_BYTES_MAX, 2));
         near.write_all(&sent[..3]).await.unwrap();
@@ -427,11 +569,73 @@ mod tests {
         }
     }
 
+    /// Others' short frames come between the pieces of a long one, and those of its own lane behind it.
+    #[tokio::test]
+    async fn short_frames_of_others_come_between_the_pieces_of_a_long_one() {
+        let (near, far) = tokio::io::duplex(PIECE_BYTES);
+        let (out, mut unwritten) = outbox();
+        let (long, own, other) = (5 * PIECE_BYTES + 7, Lane::test(1), Lane::test(2));
+        let several = [frame(9, 1), frame(long, 2), frame(11, 3), frame(long, 4)].concat();
+        out.send(own, several);
+        out.send(own, frame(13, 5));
+        let writes = tokio::spawn(async move { unwritten.write(&mut { near }, Version::NEWEST, || None).await });
+        tokio::task::yield_now().await;
+        for of in 6..9 {
+            out.send(other, frame(of as usize, of));
+        }
+        let mut incoming = FrameReader::new(far, Version::NEWEST);
+        let mut came = Vec::new();
+        for n in 0..8 {
+            // Whoever does not wait for it to the end goes on where it was.
+            while tokio::select! {
+                biased;
+                frame = incoming.next(PATIENCE) => {
+                    let frame = frame.unwrap();
+                    came.push((frame[0], frame.len()));
+                    assert!(frame.iter().all(|b| *b == frame[0]), "{n}");
+                    false
+                }
+                () = tokio::task::yield_now() => true,
+            } {}
+            let (of, len) = came[n];
+            if len == long {
+                let body = incoming.take(4, &out);
+                assert!(body.len() == long - 4 && body.iter().all(|b| *b == of));
+                assert!(incoming.take(0, &out).is_empty(), "once");
+            }
+        }
+        let of = |own: bool| came.iter().copied().filter(|(of, _)| (*of < 6) == own).collect::<Vec<_>>();
+        assert_eq!(of(true), [(1, 9), (2, long), (3, 11), (4, long), (5, 13)]);
+        assert_eq!(of(false), [(6, 6), (7, 7), (8, 8)]);
+        let place = |wanted: u8| came.iter().position(|(of, _)| *of == wanted);
+        assert!(place(8) < place(2), "{came:?}");
+        drop(out);
+        writes.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_is_no_piece_ends_the_stream() {
+        let long = [piece_header(FRAME_BYTES_MAX, false).to_vec(), vec![0; FRAME_BYTES_MAX]].concat();
+        for wrong in [
+            piece_header(0, true).to_vec(),
+            piece_header(FRAME_BYTES_MAX + 1, false).to_vec(),
+            [long, piece_header(1, true).to_vec(), vec![0]].concat(),
+        ] {
+            let (mut near, far) = tokio::io::duplex(32 << 20);
+            near.write_all(&wrong).await.unwrap();
+            drop(near);
+            assert!(FrameReader::new(far, Version::NEWEST).next(PATIENCE).await.is_none());
+        }
+        let (mut near, far) = tokio::io::duplex(64);
+        near.write_all(&[&piece_header(1, true)[..], &[7]].concat()).await.unwrap();
+        assert!(FrameReader::new(far, Version::Three).next(PATIENCE).await.is_none(), "not before version 4");
+    }
+
     #[tokio::test]
     async fn a_long_frame_is_taken_along_and_others_are_copied() {
         let (mut near, far) = tokio::io::duplex(64 << 20);
         let (out, _unwritten) = outbox();
-        let mut incoming = FrameReader::new(far);
+        let mut incoming = FrameReader::new(far, Version::NEWEST);
         out.give_spare(vec![7; LONG_BYTES]);
         let lengths = [10, 3 * READ_BYTES_MIN, 20, 1 << 20, 30];
         for (of, bytes) in lengths.into_iter().enumerate() {

@@ -95,6 +95,9 @@ const ANSWERS_HERE_MAX: usize = 4;
 /// They have no more than this in all: signing and copying much would keep the others waiting.
 const ANSWER_BYTES_HERE_MAX: usize = 64 << 10;
 
+/// With more than this a request does not go on at its connection.
+const ANSWER_BYTES_AT_CONNECTION_MAX: usize = 2 << 20;
+
 /// Who goes on when all answers are there that came with theirs: whoever is woken finds several, and is woken once.
 #[derive(Default)]
 struct Together {
@@ -185,7 +188,7 @@ impl Link {
         let _ = self.version.set(version);
         self.dial.send_replace(Dial::Settled);
         let (input, mut output) = tokio::io::split(stream);
-        let mut input = FrameReader::new(input);
+        let mut input = FrameReader::new(input, version);
         let ping = || {
             let mut frame = Vec::new();
             put_ping(&mut frame, 0);
@@ -219,7 +222,7 @@ impl Link {
         };
         tokio::select! {
             why = reads => why,
-            () = unwritten.write(&mut output, ping) => "it takes nothing",
+            () = unwritten.write(&mut output, version, ping) => "it takes nothing",
         }
     }
 
@@ -346,7 +349,7 @@ impl Link {
     /// A session of this user replaces that of this id, if the other node has it. Among `endings` until that has ended. False: the other node
     /// does not understand this, or there is no connection.
     pub fn end_previous(&self, id: u64, user: &Sid) -> bool {
-        if self.version() != Some(Version::Three) || self.is_broken() {
+        if self.version() < Some(Version::Three) || self.is_broken() {
             return false;
         }
         let mut frame = Vec::new();
@@ -419,6 +422,11 @@ impl Call {
                 Next::NotYet
             }
         }
+    }
+
+    /// Whether the answer is there and long: then it goes on where it may block.
+    pub fn is_answered_at_length(&self) -> bool {
+        matches!(&*self.state.lock(), State::Answered { answer, .. } if answer.body.len() > ANSWER_BYTES_AT_CONNECTION_MAX)
     }
 
     /// After [`Next::Waits`]: it waits here by this number. `resumed`: it goes on at once.

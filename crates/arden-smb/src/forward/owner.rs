@@ -51,8 +51,9 @@ const INLINE_ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// So much is run before whoever else has work on this thread has a turn, and what came meanwhile is sorted into lanes.
 const TURN_COST: usize = INLINE_WEIGHT_MAX / 2;
-/// So many frames are sorted in a turn.
+/// So many frames are sorted in a turn, and so many bytes where something may run meanwhile.
 const SORTED_MAX: usize = 256;
+const SORTED_BYTES_MAX: usize = 256 << 10;
 /// So many bytes that are asked, or may be answered, cost as much as a request.
 const COST_BYTES: usize = 64 << 10;
 
@@ -79,8 +80,8 @@ pub async fn serve(server: &Arc<Server>, node: u16, (stream, version): (Box<dyn 
     let mut hello = Vec::new();
     put_hello(&mut hello, version);
     link.out.send(Lane::NODE, hello);
-    let writes = tokio::spawn(async move { unwritten.write(&mut output, || None).await });
-    let why = link.serve(FrameReader::new(input), version).await;
+    let writes = tokio::spawn(async move { unwritten.write(&mut output, version, || None).await });
+    let why = link.serve(FrameReader::new(input, version), version).await;
     tracing::info!(node, why, "the connection of a node ends");
     writes.abort();
     // Closing what its sessions had open may wait for a disk.
@@ -243,14 +244,18 @@ impl OwnerLink {
             if !self.out.has_room().await {
                 return "it does not take what it asked for";
             }
+            let mut budget = if may_run { SORTED_BYTES_MAX } else { usize::MAX };
             for _ in 0..SORTED_MAX {
                 let frame = tokio::select! {
                     biased;
-                    frame = input.next(SILENCE_MAX) => frame,
+                    frame = input.next_within(SILENCE_MAX, &mut budget) => frame,
                     () = std::future::ready(()), if may_run => break,
                     () = self.out.less(), if !sorted.lanes.is_empty() => break,
                 };
                 let Some(frame) = frame else { return "it has ended" };
+                if frame.is_empty() {
+                    break;
+                }
                 match ToOwner::parse(frame, version) {
                     Ok(ToOwner::Hello(_)) if !greeted => greeted = true,
                     Ok(message) if greeted => self.take(message, &mut sorted),
@@ -258,6 +263,7 @@ impl OwnerLink {
                     Err(_) => return "a message is malformed",
                 }
                 may_run = !sorted.lanes.is_empty();
+                budget = budget.min(SORTED_BYTES_MAX);
             }
             may_run = self.run_turn(&mut sorted.lanes);
             if may_run {

@@ -75,8 +75,8 @@ impl Turns {
         was_empty
     }
 
-    /// The next frames, up to so many bytes and that which goes beyond.
-    pub fn take(&mut self, bytes_max: usize, into: &mut Vec<Vec<u8>>) {
+    /// The next frames, up to so many bytes and that which goes beyond, each with its lane.
+    pub fn take(&mut self, bytes_max: usize, into: &mut Vec<(Lane, Vec<u8>)>) {
         let mut taken = 0;
         while taken < bytes_max && self.unsent > 0 {
             let Some(lane) = self.fresh.pop_front().or_else(|| self.others.pop_front()) else { return };
@@ -92,19 +92,37 @@ impl Turns {
                 self.forget(lane);
                 continue;
             }
-            while taken < bytes_max
-                && queue.debt < TURN_BYTES
-                && let Some(frame) = queue.frames.pop_front()
-            {
-                taken += frame.len();
-                queue.debt += frame.len();
-                queue.load -= frame.len();
-                self.load -= frame.len();
-                self.unsent -= frame.len();
-                into.push(frame);
-            }
+            taken += self.take_of(lane, bytes_max - taken, usize::MAX, into);
             self.others.push_back(lane);
         }
+    }
+
+    /// Short frames of other lanes than this one, which is writing a long one.
+    pub fn take_beside(&mut self, lane: Lane, bytes_max: usize, into: &mut Vec<(Lane, Vec<u8>)>) {
+        let others = self.fresh.iter().chain(&self.others).copied().filter(|other| *other != lane);
+        let mut taken = 0;
+        for other in others.collect::<Vec<_>>() {
+            taken += self.take_of(other, bytes_max.saturating_sub(taken), TURN_BYTES, into);
+        }
+    }
+
+    /// Frames of a lane for what is left of its turn, up to so many bytes and that which goes beyond, but none longer than that. Their bytes.
+    fn take_of(&mut self, lane: Lane, bytes_max: usize, frame_max: usize, into: &mut Vec<(Lane, Vec<u8>)>) -> usize {
+        let Some(queue) = self.lanes.get_mut(&lane) else { return 0 };
+        let mut taken = 0;
+        while taken < bytes_max
+            && queue.debt < TURN_BYTES
+            && queue.frames.front().is_some_and(|frame| frame.len() <= frame_max)
+            && let Some(frame) = queue.frames.pop_front()
+        {
+            taken += frame.len();
+            queue.debt += frame.len();
+            into.push((lane, frame));
+        }
+        queue.load -= taken;
+        self.load -= taken;
+        self.unsent -= taken;
+        taken
     }
 
     /// Room for an answer of so many bytes, of `total` for all. False: it has to wait until its user has less.
@@ -161,7 +179,7 @@ mod tests {
     fn next(turns: &mut Turns) -> Vec<u8> {
         let mut taken = Vec::new();
         turns.take(TURN_BYTES, &mut taken);
-        taken.iter().map(|frame| frame[0]).collect()
+        taken.iter().map(|(_, frame)| frame[0]).collect()
     }
 
     #[test]
@@ -202,7 +220,7 @@ mod tests {
         while written[2] < 1_900_000 {
             let mut taken = Vec::new();
             turns.take(TURN_BYTES, &mut taken);
-            for frame in taken {
+            for (_, frame) in taken {
                 let of = usize::from(frame[0]);
                 assert!(frame[1] == 0 || frame[1] == last[of] + 1);
                 (last[of], written[of]) = (frame[1], written[of] + frame.len());
@@ -210,6 +228,30 @@ mod tests {
         }
         let more = written[1].abs_diff(written[2]);
         assert!(more < 500_000, "{written:?}");
+    }
+
+    #[test]
+    fn short_frames_of_others_go_beside_a_long_one() {
+        let mut turns = Turns::default();
+        turns.push(Lane(1), frame(1, LONG));
+        assert_eq!(next(&mut turns), [1]);
+        turns.push(Lane(1), frame(1, 10));
+        turns.push(Lane(2), frame(2, 10));
+        turns.push(Lane(2), frame(2, LONG));
+        turns.push(Lane(2), frame(2, 20));
+        turns.push(Lane(3), frame(3, 30));
+        let mut beside = Vec::new();
+        turns.take_beside(Lane(1), TURN_BYTES, &mut beside);
+        let lengths: Vec<_> = beside.iter().map(|(lane, frame)| (lane.0, frame.len())).collect();
+        assert_eq!(lengths, [(2, 10), (3, 30)], "in order, and nothing of the lane that is writing");
+        let mut rest = Vec::new();
+        while turns.unsent() > 0 {
+            rest.extend(next(&mut turns));
+        }
+        rest.sort_unstable();
+        assert_eq!(rest, [1, 2, 2]);
+        (0..9).for_each(|_| drop(next(&mut turns)));
+        assert_eq!((turns.load(), turns.fresh.len()), (0, 0));
     }
 
     #[test]

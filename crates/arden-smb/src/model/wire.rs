@@ -32,7 +32,7 @@ use fields::{
 
 /// Versions of this encoding. Both ends of a connection speak the same one, the newest that both know: it was settled before the first
 /// message, and a hello names it again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     /// Every run says who asks, and has one request.
     One = 1,
@@ -40,12 +40,14 @@ pub enum Version {
     Two = 2,
     /// A session of the owner's can be ended by the one that replaces it.
     Three = 3,
+    /// A long frame may come in pieces, and others between them.
+    Four = 4,
 }
 
 impl Version {
     pub const OLDEST: Version = Version::One;
-    pub const NEWEST: Version = Version::Three;
-    pub const ALL: [Version; 3] = [Version::One, Version::Two, Version::Three];
+    pub const NEWEST: Version = Version::Four;
+    pub const ALL: [Version; 4] = [Version::One, Version::Two, Version::Three, Version::Four];
 
     /// None: it is not known here.
     pub fn of(number: u32) -> Option<Version> {
@@ -332,6 +334,29 @@ pub fn frame_bytes(length: [u8; LENGTH_BYTES]) -> Result<usize, Malformed> {
     }
 }
 
+/// What is beside the length of a piece of a frame, which has no length of its own then: there is more, or this is the last one. The pieces
+/// of a frame follow each other, with nothing but whole frames between them.
+const PIECE: u32 = 1 << 31;
+const LAST_PIECE: u32 = 1 << 30;
+
+/// The first bytes of a piece.
+pub fn piece_header(bytes: usize, is_last: bool) -> [u8; LENGTH_BYTES] {
+    (bytes as u32 | PIECE | if is_last { LAST_PIECE } else { 0 }).to_le_bytes()
+}
+
+/// The length of the piece behind these first bytes, and whether it is the last one. None: it is a frame.
+///
+/// # Errors
+/// It is empty or too long.
+pub fn piece_bytes(header: [u8; LENGTH_BYTES]) -> Result<Option<(usize, bool)>, Malformed> {
+    let word = u32::from_le_bytes(header);
+    if word & PIECE == 0 {
+        return Ok(None);
+    }
+    let bytes = frame_bytes((word & !(PIECE | LAST_PIECE)).to_le_bytes())?;
+    Ok(Some((bytes, word & LAST_PIECE != 0)))
+}
+
 /// The first message of either side.
 pub fn put_hello(out: &mut Vec<u8>, version: Version) {
     out.put_u32(7);
@@ -590,14 +615,14 @@ impl ToOwner {
                 ToOwner::Run(Box::new(run), Some(Box::new(origin)))
             }
             (RUN, _) => ToOwner::Run(Box::new(run(&mut r)?), None),
-            (ORIGIN, Version::Two | Version::Three) => {
+            (ORIGIN, _) if version >= Version::Two => {
                 ToOwner::Origin { serial: r.u64()?, origin: Box::new(origin(&mut r)?) }
             }
             (AGAIN, _) => ToOwner::Again { number: r.u64()?, async_id: r.u64()? },
             (END, _) => ToOwner::End { number: r.u64()? },
             (SESSION_END, _) => ToOwner::SessionEnd { serial: r.u64()?, keep_durable: flag(&mut r)? },
             (PING, _) => ToOwner::Ping(r.u64()?),
-            (END_PREVIOUS, Version::Three) => {
+            (END_PREVIOUS, _) if version >= Version::Three => {
                 ToOwner::EndPrevious { number: r.u64()?, id: r.u64()?, user: Sid::read(&mut r)? }
             }
             _ => return Err(Malformed("kind of a message to an owner")),
