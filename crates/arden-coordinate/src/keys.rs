@@ -333,13 +333,13 @@ pub fn last_number(names: &Names, found: &Found) -> Result<(u16, u64), String> {
     }
 }
 
-/// The nodes of the cluster as others connect to them. `found` has the keys `node/`, `alive` the keys `alive/`.
-pub fn peers(names: &Names, found: &Found, alive: &Found) -> BTreeMap<u16, Known> {
-    let mut addresses = self::alive(names, alive);
+/// The nodes of the cluster as others connect to them. `found` has the keys `node/` and `alive/` as of one revision.
+pub fn peers(names: &Names, found: &Found) -> BTreeMap<u16, Known> {
+    let mut alive = alive(names, found);
     let known = |(number, node): (u16, NodeValue)| {
-        let addresses = addresses.remove(&number).map(|a| a.node_addresses).unwrap_or_default();
+        let (run, addresses) = alive.remove(&number).map(|a| (a.run, a.node_addresses)).unzip();
         let fingerprint = node.certificate.and_then(|c| c.parse().ok());
-        (number, Known { name: node.name, fingerprint, addresses })
+        (number, Known { name: node.name, fingerprint, run, addresses: addresses.unwrap_or_default() })
     };
     nodes(names, found).into_iter().map(known).collect()
 }

@@ -30,6 +30,7 @@ use crate::{
     claims::Claims,
     departure,
     etcd::{Etcd, EtcdError, Found, If, Then},
+    gate::LeaseGate,
     keys::{self, AliveValue, ClientMoveValue, ConfigValue, MoveValue, Names, NodeValue, PoolKeys},
     level,
     membership::{self, Membership, TOKEN_SECONDS},
@@ -87,6 +88,7 @@ pub struct Member {
     pools: Vec<PoolId>,
     seen: Arc<Mutex<Seen>>,
     owners: watch::Sender<()>,
+    lease: Arc<LeaseGate>,
     inputs: mpsc::UnboundedSender<Input>,
     waiting: Mutex<Option<mpsc::UnboundedReceiver<Input>>>,
     hands: Mutex<Option<Arc<dyn Hands>>>,
@@ -125,11 +127,11 @@ impl Member {
         trust.check(&found, floor)?;
         let (identity, entry) = membership::identity(&etcd, state_dir, &membership, &trust)?;
         let (level, _) = level::read_known(&etcd, &names, membership.cluster.feature_level)?;
-        let nodes = etcd.read_now(&names.nodes(), &names.cluster())?;
-        let alive = etcd.read_now(&names.alives(), &names.cluster())?;
-        let known = keys::peers(&names, &nodes, &alive);
-        let drained = etcd.read_now(&names.drain(membership.node), &names.cluster())?;
-        let drained = drained.get(&names.drain(membership.node)).is_some();
+        let found_nodes = etcd.read_all_now(vec![names.nodes(), names.alives(), names.drains()], &names.cluster())?;
+        let mut known = keys::peers(&names, &found_nodes);
+        // What is alive by this name is another run.
+        known.entry(membership.node).and_modify(|me| me.run = None);
+        let drained = found_nodes.get(&names.drain(membership.node)).is_some();
         let me = Me {
             cluster: membership.cluster.id.clone(),
             node: membership.node,
@@ -155,6 +157,7 @@ impl Member {
             pools,
             seen: Arc::new(Mutex::new(seen)),
             owners: watch::Sender::new(()),
+            lease: Arc::default(),
             inputs,
             waiting: Mutex::new(Some(waiting)),
             hands: Mutex::new(None),
@@ -232,6 +235,7 @@ impl Member {
             hands,
             seen: self.seen.clone(),
             owners: self.owners.clone(),
+            lease: self.lease.clone(),
             inputs: self.inputs.clone(),
         };
         shell::start(parts, waiting).map_err(|e| AdminError::failed(format!("no thread: {e}"), ""))
@@ -243,7 +247,7 @@ impl Member {
         let node = |(number, name): (&u16, &String)| NodeSeen {
             number: *number,
             name: name.clone(),
-            alive: seen.alive.0.contains_key(number),
+            alive: seen.alive.contains_key(number),
             drained: seen.drained.contains(number),
             addresses: seen.addresses.get(number).cloned().unwrap_or_default(),
         };
@@ -259,7 +263,12 @@ impl Member {
         (view.record.written >= owner.epoch).then_some((owner.node.0, owner.epoch.0))
     }
 
-    /// Changes when [`Member::owner_seen`] may say something else.
+    /// Whether this node has a lease now, by its own clock.
+    pub fn has_lease(&self) -> bool {
+        self.lease.is_good()
+    }
+
+    /// Changes when [`Member::owner_seen`] or [`Member::has_lease`] may say something else.
     pub fn owners_changed(&self) -> watch::Receiver<()> {
         self.owners.subscribe()
     }

@@ -12,6 +12,26 @@ use crate::{
 };
 
 impl Shell {
+    /// Whether the node has a lease, for those that ask it, and for its connections to other nodes.
+    pub(super) fn note_lease(&mut self, now_ns: u64) {
+        let until_ns = self.node.lease_until(now_ns);
+        self.parts.lease.set(until_ns.unwrap_or(0));
+        if until_ns.is_some() != self.has_lease {
+            self.has_lease = until_ns.is_some();
+            self.tell_peers();
+            self.parts.owners.send_replace(());
+        }
+    }
+
+    /// The nodes as etcd had them last. Of this one its own clock says whether it is alive: etcd may be out of reach.
+    pub(super) fn tell_peers(&self) {
+        let (mut known, me) = (self.known.clone(), self.parts.peers.me());
+        if let Some(own) = known.get_mut(&me.node) {
+            own.run = self.has_lease.then(|| me.run.clone());
+        }
+        self.parts.peers.set(known);
+    }
+
     pub(super) fn grant(&self) {
         if self.granting.swap(true, Ordering::AcqRel) {
             return;
