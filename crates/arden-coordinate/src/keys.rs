@@ -267,10 +267,10 @@ impl PoolKeys {
     }
 }
 
-/// The transaction for etcd. It holds only in this cluster.
-pub fn transaction(names: &Names, cluster: &[u8], pool: PoolId, t: &Transaction) -> (Vec<If>, Vec<Then>) {
+/// The transaction for etcd, beside the conditions that all of a node have.
+pub fn transaction(names: &Names, pool: PoolId, t: &Transaction) -> (Vec<If>, Vec<Then>) {
     let (owner, record) = (names.owner(pool), names.record(pool));
-    let mut if_all = vec![If::Has(names.cluster(), cluster.to_vec())];
+    let mut if_all = Vec::new();
     match t.if_owner {
         IfOwner::Absent => if_all.push(If::Changed(owner.clone(), 0)),
         IfOwner::Is(key) => {

@@ -37,7 +37,7 @@ use crate::{
     peers::{self, Me, Peers},
     shell::{self, Hands, Input, Parts, PoolState, Seen, names_of},
     store::EtcdStore,
-    trust::Trust,
+    trust::{self, Trust},
 };
 
 /// A daemon that starts waits so long for etcd.
@@ -80,8 +80,6 @@ pub struct Member {
     trust: Arc<Trust>,
     store: Arc<EtcdStore>,
     peers: Arc<Peers>,
-    /// What etcd has under `node/N`.
-    entry: Vec<u8>,
     claims: Arc<Claims>,
     /// It was to own nothing when it started.
     drained: bool,
@@ -125,7 +123,7 @@ impl Member {
         let floor = trust.floor();
         let found = first_read(&etcd, &names)?;
         trust.check(&found, floor)?;
-        let (identity, entry) = membership::identity(&etcd, state_dir, &membership, &trust)?;
+        let identity = membership::identity(&etcd, state_dir, &membership, &trust)?;
         let (level, _) = level::read_known(&etcd, &names, membership.cluster.feature_level)?;
         let found_nodes = etcd.read_all_now(vec![names.nodes(), names.alives(), names.drains()], &names.cluster())?;
         let mut known = keys::peers(&names, &found_nodes);
@@ -148,8 +146,7 @@ impl Member {
         Ok(Arc::new(Member {
             store: EtcdStore::new(&etcd, &trust),
             peers: Peers::new(me, identity, known),
-            claims: Claims::new(&etcd, &trust, membership.node, &entry),
-            entry,
+            claims: Claims::new(&etcd, &trust, membership.node),
             drained,
             membership,
             etcd,
@@ -203,7 +200,7 @@ impl Member {
     /// Those of etcd.
     pub fn new_token(&self) -> Result<ClusterToken> {
         let cluster = &self.membership.cluster.id;
-        let token = membership::new_token(&self.etcd, &self.membership.names(), cluster, self.trust.condition())?;
+        let token = membership::new_token(&self.etcd, &self.trust, cluster)?;
         Ok(ClusterToken { token, seconds: TOKEN_SECONDS })
     }
 
@@ -227,7 +224,6 @@ impl Member {
             node: self.membership.node,
             alive: AliveValue { run, addresses, node_addresses, lease: 0 },
             peers: self.peers.clone(),
-            entry: self.entry.clone(),
             claims: self.claims.clone(),
             drained: self.drained,
             lease_seconds: self.membership.cluster.lease_seconds,
@@ -279,6 +275,14 @@ impl Member {
         moves.into_iter().map(|m| (m.client, m.to)).collect()
     }
 
+    /// Returns when this node is not one of the cluster any more, for certain: with the error that its daemon ends with.
+    pub async fn removed(&self) -> AdminError {
+        match self.trust.removed().wait_for(|removed| *removed).await {
+            Ok(_) => trust::removed(),
+            Err(_) => std::future::pending().await,
+        }
+    }
+
     /// Hands every pool over, and ends the lease. Blocks.
     pub fn leave(&self) {
         let (done, waits) = oneshot::channel();
@@ -327,9 +331,7 @@ impl ClusterApi {
     }
 
     fn put(&self, key: String, value: Vec<u8>, conditions: Vec<If>) -> Result<bool> {
-        let mut if_all = vec![self.member.trust.condition()];
-        if_all.extend(conditions);
-        Ok(self.member.etcd.transact_now(if_all, vec![Then::Put(key, value, 0)])?.is_some())
+        Ok(self.member.trust.change(&self.member.etcd, conditions, vec![Then::Put(key, value, 0)])?.is_some())
     }
 
     /// Waits until what this node knows of the pool is so.
@@ -627,7 +629,7 @@ impl ClusterAdmin for ClusterApi {
         let (lease, _) = member.etcd.grant_now(CLIENT_MOVE_SECONDS)?;
         let value = keys::encode(&ClientMoveValue { client: client.clone(), to: node.number });
         let put = Then::Put(member.membership.names().client_move(&client), value, lease);
-        if member.etcd.transact_now(vec![member.trust.condition()], vec![put])?.is_none() {
+        if member.trust.change(&member.etcd, Vec::new(), vec![put])?.is_none() {
             return Err(conflict("etcd does not have this cluster", "restore etcd"));
         }
         Ok(order.clone())
@@ -729,12 +731,12 @@ impl ClusterApi {
             keyless: keys.view.record.epoch.0,
         };
         let again = MoveValue { to: owner.node.0, epoch: owner.epoch.0 };
-        let conditions = vec![self.member.trust.condition(), If::Changed(names.record(pool), keys.view.changed.0)];
+        let conditions = vec![If::Changed(names.record(pool), keys.view.changed.0)];
         let then = vec![
             Then::Put(names.config(pool), keys::encode(&value), 0),
             Then::Put(names.moving(pool), keys::encode(&again), 0),
         ];
-        if self.member.etcd.transact_now(conditions, then)?.is_none() {
+        if self.member.trust.change(&self.member.etcd, conditions, then)?.is_none() {
             return Err(conflict("the pool's owner changed meanwhile", "try again"));
         }
         let begun = |s: &PoolState| {

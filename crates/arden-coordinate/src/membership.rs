@@ -220,11 +220,11 @@ fn state_steps(names: &Names, state: &State) -> Result<Vec<Then>> {
 ///
 /// # Errors
 /// Those of etcd.
-pub fn new_token(etcd: &Arc<Etcd>, names: &Names, cluster: &str, condition: If) -> Result<String> {
+pub fn new_token(etcd: &Arc<Etcd>, trust: &Trust, cluster: &str) -> Result<String> {
     let secret = secret::hex(&secret::random::<16>()?);
     let (lease, _) = etcd.grant_now(TOKEN_SECONDS)?;
-    let then = vec![Then::Put(names.token(&hash(&secret)), Vec::new(), lease)];
-    let made = etcd.transact_now(vec![condition], then)?;
+    let then = vec![Then::Put(trust.names().token(&hash(&secret)), Vec::new(), lease)];
+    let made = trust.change(etcd, Vec::new(), then)?;
     made.ok_or_else(|| conflict("etcd does not have this cluster", "restore etcd"))?;
     Ok(format!("{cluster}.{secret}"))
 }
@@ -322,17 +322,12 @@ fn node_value(name: &str, identity: &Identity) -> NodeValue {
     }
 }
 
-/// The key and certificate of a member, which etcd has to know, and its entry there. The entry says from now on what this node knows;
-/// one that joined before there were certificates makes them.
+/// The key and certificate of a member, which etcd has to know. Its entry there says from now on what this node knows, and `trust` acts as
+/// this node; one that joined before there were certificates makes them.
 ///
 /// # Errors
 /// Conflict, when etcd has no such node, or knows it by another certificate; failed, when the file is gone or not readable.
-pub(crate) fn identity(
-    etcd: &Arc<Etcd>,
-    state_dir: &Path,
-    m: &Membership,
-    trust: &Trust,
-) -> Result<(Identity, Vec<u8>)> {
+pub(crate) fn identity(etcd: &Arc<Etcd>, state_dir: &Path, m: &Membership, trust: &Trust) -> Result<Identity> {
     let names = m.names();
     let floor = trust.floor();
     let found = etcd.read_now(&names.nodes(), &names.cluster())?;
@@ -357,14 +352,16 @@ pub(crate) fn identity(
     };
     let wanted = node_value(&m.name, &identity);
     if wanted == node {
-        return Ok((identity, pair.value.clone()));
+        trust.act_as(m.node, &pair.value);
+        return Ok(identity);
     }
     let entry = keys::encode(&wanted);
     let then = Then::Put(names.node(m.node), entry.clone(), 0);
-    let if_all = vec![trust.condition(), If::Has(names.node(m.node), pair.value.clone())];
+    let if_all = vec![trust.cluster(), If::Has(names.node(m.node), pair.value.clone())];
     let done = etcd.transact_now(if_all, vec![then])?;
     done.ok_or_else(|| conflict("the node's entry in etcd changed meanwhile", "start it again"))?;
-    Ok((identity, entry))
+    trust.act_as(m.node, &entry);
+    Ok(identity)
 }
 
 fn check_empty(directory: &Arc<StateDirectory>) -> Result<()> {

@@ -14,7 +14,9 @@ use std::{
 };
 
 use arden_admin::ErrorKind;
-use arden_cluster::{Action, Config, Epoch, Event, Holder, ImportError, Node, NodeId, PoolId, Revision, Stage};
+use arden_cluster::{
+    Action, Config, Epoch, Event, Holder, ImportError, Node, NodeId, Outcome, PoolId, Revision, Stage,
+};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use claiming::Claiming;
@@ -209,8 +211,6 @@ pub struct Parts {
     pub node: u16,
     pub alive: AliveValue,
     pub peers: Arc<Peers>,
-    /// What etcd has under `node/N`: without it this node gets no lease.
-    pub entry: Vec<u8>,
     /// The names by which disks know this machine.
     pub claims: Arc<Claims>,
     /// It is to own nothing, until etcd says otherwise.
@@ -391,7 +391,13 @@ impl Shell {
 
     fn input(&mut self, input: Input) {
         match input {
-            Input::Node(event) => self.tell(event),
+            Input::Node(event) => {
+                // It may have been removed.
+                if matches!(event, Event::Claimed { outcome: Outcome::Refused, .. }) {
+                    self.read_nodes();
+                }
+                self.tell(event);
+            }
             Input::Keys { pool, keys, asked } => self.keys(pool, keys, asked),
             Input::Distrusted(why) => {
                 self.parts.seen.lock().distrusts = why;
@@ -600,6 +606,9 @@ impl Shell {
                     if let Err(e) = trust.check(&found, floor) {
                         return tracing::error!("{e}");
                     }
+                    if let Err(e) = trust.check_entry(&found) {
+                        tracing::error!("{e}");
+                    }
                     let read = NodesRead {
                         revision: found.revision,
                         known: keys::peers(&names, &found),
@@ -664,14 +673,7 @@ impl Shell {
                 self.parts.etcd.handle().spawn(async move { etcd.revoke(lease.0, wait).await });
             }
             Action::Read { pool, number, floor } => self.read(pool, Some((number, floor))),
-            Action::Transact { pool, number, transaction } => {
-                let (if_all, then) = keys::transaction(&self.names, self.parts.trust.cluster(), pool, &transaction);
-                let (etcd, wait, inputs) = (self.parts.etcd.clone(), self.wait, self.send_to());
-                self.parts.etcd.handle().spawn(async move {
-                    let outcome = lease::outcome(etcd.transact(&if_all, &then, wait).await);
-                    let _ = inputs.send(Input::Node(Event::Transacted { pool, number, outcome }));
-                });
-            }
+            Action::Transact { pool, number, transaction } => self.transact(pool, number, &transaction),
             Action::Fence { pool, epoch, holder, contested } => self.fence(pool, epoch, Victim { holder, contested }),
             Action::Register { pool, epoch } => self.register(pool, epoch),
             Action::Import { pool, epoch, written } => self.import(pool, epoch, written),
