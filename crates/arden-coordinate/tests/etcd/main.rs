@@ -2,6 +2,7 @@
 //! join are, and an etcd that was emptied. Without the program `etcd` the tests say so and pass.
 
 mod alive;
+mod joining;
 mod removed;
 
 use std::{
