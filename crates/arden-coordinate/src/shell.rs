@@ -344,6 +344,7 @@ impl Shell {
             let owns = self.parts.pools.iter().any(|p| self.node.stage(*p) != Some(Stage::Unowned));
             if !owns && let Some(done) = self.leaving.take() {
                 // Nothing is owned: etcd ends the lease by itself, or hears of it here.
+                self.parts.lease.set(0);
                 if let Some(lease) = self.node.lease(clock::now_ns()) {
                     let _ = self.parts.etcd.revoke(lease.0, self.wait).await;
                 }
