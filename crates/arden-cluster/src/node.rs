@@ -50,6 +50,11 @@ impl Node {
         self.lease.at(now_ns)
     }
 
+    /// The end of the lease, while it may be used.
+    pub fn lease_until(&self, now_ns: u64) -> Option<u64> {
+        self.lease.until(now_ns)
+    }
+
     /// How long this node lets others go first when the pool is free, instead of what the configuration says.
     pub fn set_patience(&mut self, pool: PoolId, patience_ns: u64) {
         self.pools.iter_mut().filter(|p| p.id() == pool).for_each(|p| p.set_patience(patience_ns));

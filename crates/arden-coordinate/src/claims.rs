@@ -59,8 +59,6 @@ impl Machine {
 struct Claimant {
     node: u16,
     machine: Machine,
-    /// What etcd has under `node/N`.
-    entry: Vec<u8>,
 }
 
 /// The key of a name; bytes that are none of a path become hexadecimal digits.
@@ -103,9 +101,8 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// `entry`: what etcd has under `node/N`.
-    pub fn new(etcd: &Arc<Etcd>, trust: &Arc<Trust>, node: u16, entry: &[u8]) -> Arc<Claims> {
-        let me = Claimant { node, machine: Machine::read(), entry: entry.to_vec() };
+    pub fn new(etcd: &Arc<Etcd>, trust: &Arc<Trust>, node: u16) -> Arc<Claims> {
+        let me = Claimant { node, machine: Machine::read() };
         Arc::new(Claims { etcd: etcd.clone(), trust: trust.clone(), me, made: Mutex::default() })
     }
 
@@ -138,11 +135,11 @@ fn claim_one(etcd: &Arc<Etcd>, trust: &Trust, me: &Claimant, (name, key): (&str,
     let floor = trust.floor();
     let found = etcd.read_now(key, &names.cluster())?;
     trust.check(&found, floor)?;
+    let floor = trust.floor();
     let nodes = etcd.read_now(&names.nodes(), &names.cluster())?;
-    if nodes.get(&names.node(me.node)).is_none_or(|pair| pair.value != me.entry) {
-        return Err(conflict("the node's entry in etcd has changed".to_string(), "start the node again"));
-    }
-    let mut if_all = vec![trust.condition(), If::Has(names.node(me.node), me.entry.clone())];
+    trust.check(&nodes, floor)?;
+    trust.check_entry(&nodes)?;
+    let mut if_all = Vec::new();
     match found.get(key) {
         None => if_all.push(If::Changed(key.to_string(), 0)),
         Some(pair) => {
@@ -158,7 +155,7 @@ fn claim_one(etcd: &Arc<Etcd>, trust: &Trust, me: &Claimant, (name, key): (&str,
         }
     }
     let value = HostValue { node: me.node, machine: me.machine.clone() };
-    Ok(etcd.transact_now(if_all, vec![Then::Put(key.to_string(), keys::encode(&value), 0)])?.is_some())
+    Ok(trust.change(etcd, if_all, vec![Then::Put(key.to_string(), keys::encode(&value), 0)])?.is_some())
 }
 
 /// Steps that release the names of a node that leaves.

@@ -42,6 +42,7 @@ pub fn take_out(etcd: &Arc<Etcd>, trust: &Trust, number: u16, name: &str) -> Res
     let names = trust.names();
     for _ in 0..TRIES {
         let nodes = read(etcd, trust, &names.nodes())?;
+        trust.check_entry(&nodes)?;
         let key = names.node(number);
         let Some(pair) = nodes.get(&key) else { return Ok(false) };
         if keys::decode::<NodeValue>(pair).is_ok_and(|n| n.name != name) {
@@ -51,7 +52,7 @@ pub fn take_out(etcd: &Arc<Etcd>, trust: &Trust, number: u16, name: &str) -> Res
             let hint = "the cluster's users, shares and settings are in etcd, and nobody would have them";
             return Err(conflict(format!("{name} is the last node of the cluster"), hint));
         }
-        let mut if_all = vec![trust.condition(), If::Changed(key.clone(), pair.mod_revision)];
+        let mut if_all = vec![If::Changed(key.clone(), pair.mod_revision)];
         if_all.extend(is_idle(etcd, trust, number, name)?);
         let given = read(etcd, trust, &names.numbers())?;
         let (last, revision) =
@@ -64,7 +65,7 @@ pub fn take_out(etcd: &Arc<Etcd>, trust: &Trust, number: u16, name: &str) -> Res
         ];
         // It claims nothing more: a claim needs its entry.
         then.extend(claims::release(names, &read(etcd, trust, &names.hosts())?, number));
-        if etcd.transact_now(if_all, then)?.is_some() {
+        if trust.change(etcd, if_all, then)?.is_some() {
             return Ok(true);
         }
     }
@@ -107,8 +108,9 @@ pub fn set_drained(
     let names = trust.names();
     for _ in 0..TRIES {
         let nodes = read(etcd, trust, &names.nodes())?;
+        trust.check_entry(&nodes)?;
         let Some(pair) = nodes.get(&names.node(number)) else { return Ok(false) };
-        let mut if_all = vec![trust.condition(), If::Changed(names.node(number), pair.mod_revision)];
+        let mut if_all = vec![If::Changed(names.node(number), pair.mod_revision)];
         let then = match drained {
             true => {
                 if_all.extend(another(etcd, trust, peers, number)?);
@@ -116,7 +118,7 @@ pub fn set_drained(
             }
             false => Then::Delete(names.drain(number)),
         };
-        if etcd.transact_now(if_all, vec![then])?.is_some() {
+        if trust.change(etcd, if_all, vec![then])?.is_some() {
             return Ok(true);
         }
     }

@@ -224,11 +224,20 @@ impl Etcd {
     /// # Errors
     /// See [`EtcdError`].
     pub async fn read(&self, prefix: &str, key: &str, wait: Duration) -> Result<Found, EtcdError> {
-        let of_prefix = json!({"request_range": {"key": key64(prefix), "range_end": range_end(prefix)}});
-        let body = json!({"success": [of_prefix, {"request_range": {"key": key64(key)}}]});
-        let answer = self.ask("/v3/kv/txn", &body, wait).await?;
+        self.read_all(&[prefix.to_string()], key, wait).await
+    }
+
+    /// As [`Etcd::read`], with several prefixes of which none begins with another.
+    ///
+    /// # Errors
+    /// See [`EtcdError`].
+    pub async fn read_all(&self, prefixes: &[String], key: &str, wait: Duration) -> Result<Found, EtcdError> {
+        let range = |prefix: &String| json!({"key": key64(prefix), "range_end": range_end(prefix)});
+        let mut ranges: Vec<Value> = prefixes.iter().map(|p| json!({"request_range": range(p)})).collect();
+        ranges.push(json!({"request_range": {"key": key64(key)}}));
+        let answer = self.ask("/v3/kv/txn", &json!({"success": ranges}), wait).await?;
         let unreadable = || EtcdError::Unknown("the answer to a read is not understood".to_string());
-        let responses = answer["responses"].as_array().filter(|r| r.len() == 2).ok_or_else(unreadable)?;
+        let responses = answer["responses"].as_array().filter(|r| r.len() == ranges.len()).ok_or_else(unreadable)?;
         let lists = responses.iter().filter_map(|r| r["response_range"]["kvs"].as_array());
         let pairs = lists.flatten().map(|kv| pair(kv).ok_or_else(unreadable)).collect::<Result<_, _>>()?;
         match number(&answer["header"], "revision") {
@@ -299,8 +308,16 @@ impl Etcd {
     /// # Errors
     /// See [`EtcdError`].
     pub fn read_now(self: &Arc<Etcd>, prefix: &str, key: &str) -> Result<Found, EtcdError> {
-        let (prefix, key) = (prefix.to_string(), key.to_string());
-        self.wait(move |etcd: Arc<Etcd>| async move { etcd.read(&prefix, &key, WAIT).await })
+        self.read_all_now(vec![prefix.to_string()], key)
+    }
+
+    /// As [`Etcd::read_all`], waiting.
+    ///
+    /// # Errors
+    /// See [`EtcdError`].
+    pub fn read_all_now(self: &Arc<Etcd>, prefixes: Vec<String>, key: &str) -> Result<Found, EtcdError> {
+        let key = key.to_string();
+        self.wait(move |etcd: Arc<Etcd>| async move { etcd.read_all(&prefixes, &key, WAIT).await })
     }
 
     /// Deletes all keys that begin with `prefix`; for tests.

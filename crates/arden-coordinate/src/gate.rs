@@ -1,4 +1,5 @@
-//! Until when a pool may be served. Written by the node's shell after each of its decisions, read by every request.
+//! Until when a pool may be served, and until when the node has a lease. Written by the node's shell after each of its decisions, read
+//! by every request.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -6,6 +7,23 @@ use std::{
 };
 
 use crate::clock;
+
+/// The deadline of the node's lease. Without a lease it lies in the past.
+#[derive(Debug, Default)]
+pub struct LeaseGate {
+    until_ns: AtomicU64,
+}
+
+impl LeaseGate {
+    /// Whether the node has a lease now.
+    pub fn is_good(&self) -> bool {
+        clock::now_ns() < self.until_ns.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set(&self, until_ns: u64) {
+        self.until_ns.store(until_ns, Ordering::Release);
+    }
+}
 
 /// The deadline of one ownership of a pool. Until it is served, it lies in the past.
 #[derive(Debug)]

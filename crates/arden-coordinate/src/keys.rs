@@ -267,10 +267,10 @@ impl PoolKeys {
     }
 }
 
-/// The transaction for etcd. It holds only in this cluster.
-pub fn transaction(names: &Names, cluster: &[u8], pool: PoolId, t: &Transaction) -> (Vec<If>, Vec<Then>) {
+/// The transaction for etcd, beside the conditions that all of a node have.
+pub fn transaction(names: &Names, pool: PoolId, t: &Transaction) -> (Vec<If>, Vec<Then>) {
     let (owner, record) = (names.owner(pool), names.record(pool));
-    let mut if_all = vec![If::Has(names.cluster(), cluster.to_vec())];
+    let mut if_all = Vec::new();
     match t.if_owner {
         IfOwner::Absent => if_all.push(If::Changed(owner.clone(), 0)),
         IfOwner::Is(key) => {
@@ -333,13 +333,13 @@ pub fn last_number(names: &Names, found: &Found) -> Result<(u16, u64), String> {
     }
 }
 
-/// The nodes of the cluster as others connect to them. `found` has the keys `node/`, `alive` the keys `alive/`.
-pub fn peers(names: &Names, found: &Found, alive: &Found) -> BTreeMap<u16, Known> {
-    let mut addresses = self::alive(names, alive);
+/// The nodes of the cluster as others connect to them. `found` has the keys `node/` and `alive/` as of one revision.
+pub fn peers(names: &Names, found: &Found) -> BTreeMap<u16, Known> {
+    let mut alive = alive(names, found);
     let known = |(number, node): (u16, NodeValue)| {
-        let addresses = addresses.remove(&number).map(|a| a.node_addresses).unwrap_or_default();
+        let (run, addresses) = alive.remove(&number).map(|a| (a.run, a.node_addresses)).unzip();
         let fingerprint = node.certificate.and_then(|c| c.parse().ok());
-        (number, Known { name: node.name, fingerprint, addresses })
+        (number, Known { name: node.name, fingerprint, run, addresses: addresses.unwrap_or_default() })
     };
     nodes(names, found).into_iter().map(known).collect()
 }

@@ -69,8 +69,7 @@ pub fn raise(etcd: &Arc<Etcd>, trust: &Trust, made: u32) -> Result<FeatureLevel>
         let floor = trust.floor();
         let found = etcd.read_now(&names.nodes(), &names.cluster())?;
         trust.check(&found, floor)?;
-        let mut if_all =
-            vec![trust.condition(), If::Changed(names.level(), raised), If::Changed(names.numbers(), given)];
+        let mut if_all = vec![If::Changed(names.level(), raised), If::Changed(names.numbers(), given)];
         let nodes = found.pairs.iter().filter(|p| p.key.starts_with(&names.nodes()));
         if_all.extend(nodes.map(|p| If::Changed(p.key.clone(), p.mod_revision)));
         let nodes = keys::nodes(names, &found);
@@ -85,7 +84,7 @@ pub fn raise(etcd: &Arc<Etcd>, trust: &Trust, made: u32) -> Result<FeatureLevel>
             let error = format!("the feature level stays {level}: these nodes know no newer one: {}", old.join(", "));
             return Err(conflict(error, "update and start them, or `arden node remove`, then repeat this"));
         }
-        if etcd.transact_now(if_all, vec![Then::Put(names.level(), keys::encode(&to), 0)])?.is_some() {
+        if trust.change(etcd, if_all, vec![Then::Put(names.level(), keys::encode(&to), 0)])?.is_some() {
             return Ok(FeatureLevel { level: to, before: level });
         }
     }

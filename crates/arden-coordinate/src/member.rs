@@ -30,13 +30,14 @@ use crate::{
     claims::Claims,
     departure,
     etcd::{Etcd, EtcdError, Found, If, Then},
+    gate::LeaseGate,
     keys::{self, AliveValue, ClientMoveValue, ConfigValue, MoveValue, Names, NodeValue, PoolKeys},
     level,
     membership::{self, Membership, TOKEN_SECONDS},
     peers::{self, Me, Peers},
     shell::{self, Hands, Input, Parts, PoolState, Seen, names_of},
     store::EtcdStore,
-    trust::Trust,
+    trust::{self, Trust},
 };
 
 /// A daemon that starts waits so long for etcd.
@@ -79,14 +80,13 @@ pub struct Member {
     trust: Arc<Trust>,
     store: Arc<EtcdStore>,
     peers: Arc<Peers>,
-    /// What etcd has under `node/N`.
-    entry: Vec<u8>,
     claims: Arc<Claims>,
     /// It was to own nothing when it started.
     drained: bool,
     pools: Vec<PoolId>,
     seen: Arc<Mutex<Seen>>,
     owners: watch::Sender<()>,
+    lease: Arc<LeaseGate>,
     inputs: mpsc::UnboundedSender<Input>,
     waiting: Mutex<Option<mpsc::UnboundedReceiver<Input>>>,
     hands: Mutex<Option<Arc<dyn Hands>>>,
@@ -123,13 +123,13 @@ impl Member {
         let floor = trust.floor();
         let found = first_read(&etcd, &names)?;
         trust.check(&found, floor)?;
-        let (identity, entry) = membership::identity(&etcd, state_dir, &membership, &trust)?;
+        let identity = membership::identity(&etcd, state_dir, &membership, &trust)?;
         let (level, _) = level::read_known(&etcd, &names, membership.cluster.feature_level)?;
-        let nodes = etcd.read_now(&names.nodes(), &names.cluster())?;
-        let alive = etcd.read_now(&names.alives(), &names.cluster())?;
-        let known = keys::peers(&names, &nodes, &alive);
-        let drained = etcd.read_now(&names.drain(membership.node), &names.cluster())?;
-        let drained = drained.get(&names.drain(membership.node)).is_some();
+        let found_nodes = etcd.read_all_now(vec![names.nodes(), names.alives(), names.drains()], &names.cluster())?;
+        let mut known = keys::peers(&names, &found_nodes);
+        // What is alive by this name is another run.
+        known.entry(membership.node).and_modify(|me| me.run = None);
+        let drained = found_nodes.get(&names.drain(membership.node)).is_some();
         let me = Me {
             cluster: membership.cluster.id.clone(),
             node: membership.node,
@@ -146,8 +146,7 @@ impl Member {
         Ok(Arc::new(Member {
             store: EtcdStore::new(&etcd, &trust),
             peers: Peers::new(me, identity, known),
-            claims: Claims::new(&etcd, &trust, membership.node, &entry),
-            entry,
+            claims: Claims::new(&etcd, &trust, membership.node),
             drained,
             membership,
             etcd,
@@ -155,6 +154,7 @@ impl Member {
             pools,
             seen: Arc::new(Mutex::new(seen)),
             owners: watch::Sender::new(()),
+            lease: Arc::default(),
             inputs,
             waiting: Mutex::new(Some(waiting)),
             hands: Mutex::new(None),
@@ -200,7 +200,7 @@ impl Member {
     /// Those of etcd.
     pub fn new_token(&self) -> Result<ClusterToken> {
         let cluster = &self.membership.cluster.id;
-        let token = membership::new_token(&self.etcd, &self.membership.names(), cluster, self.trust.condition())?;
+        let token = membership::new_token(&self.etcd, &self.trust, cluster)?;
         Ok(ClusterToken { token, seconds: TOKEN_SECONDS })
     }
 
@@ -224,7 +224,6 @@ impl Member {
             node: self.membership.node,
             alive: AliveValue { run, addresses, node_addresses, lease: 0 },
             peers: self.peers.clone(),
-            entry: self.entry.clone(),
             claims: self.claims.clone(),
             drained: self.drained,
             lease_seconds: self.membership.cluster.lease_seconds,
@@ -232,6 +231,7 @@ impl Member {
             hands,
             seen: self.seen.clone(),
             owners: self.owners.clone(),
+            lease: self.lease.clone(),
             inputs: self.inputs.clone(),
         };
         shell::start(parts, waiting).map_err(|e| AdminError::failed(format!("no thread: {e}"), ""))
@@ -243,7 +243,7 @@ impl Member {
         let node = |(number, name): (&u16, &String)| NodeSeen {
             number: *number,
             name: name.clone(),
-            alive: seen.alive.0.contains_key(number),
+            alive: seen.alive.contains_key(number),
             drained: seen.drained.contains(number),
             addresses: seen.addresses.get(number).cloned().unwrap_or_default(),
         };
@@ -259,7 +259,12 @@ impl Member {
         (view.record.written >= owner.epoch).then_some((owner.node.0, owner.epoch.0))
     }
 
-    /// Changes when [`Member::owner_seen`] may say something else.
+    /// Whether this node has a lease now, by its own clock.
+    pub fn has_lease(&self) -> bool {
+        self.lease.is_good()
+    }
+
+    /// Changes when [`Member::owner_seen`] or [`Member::has_lease`] may say something else.
     pub fn owners_changed(&self) -> watch::Receiver<()> {
         self.owners.subscribe()
     }
@@ -268,6 +273,14 @@ impl Member {
     pub fn take_client_moves(&self) -> Vec<(String, u16)> {
         let moves = std::mem::take(&mut self.seen.lock().client_moves);
         moves.into_iter().map(|m| (m.client, m.to)).collect()
+    }
+
+    /// Returns when this node is not one of the cluster any more, for certain: with the error that its daemon ends with.
+    pub async fn removed(&self) -> AdminError {
+        match self.trust.removed().wait_for(|removed| *removed).await {
+            Ok(_) => trust::removed(),
+            Err(_) => std::future::pending().await,
+        }
     }
 
     /// Hands every pool over, and ends the lease. Blocks.
@@ -318,9 +331,7 @@ impl ClusterApi {
     }
 
     fn put(&self, key: String, value: Vec<u8>, conditions: Vec<If>) -> Result<bool> {
-        let mut if_all = vec![self.member.trust.condition()];
-        if_all.extend(conditions);
-        Ok(self.member.etcd.transact_now(if_all, vec![Then::Put(key, value, 0)])?.is_some())
+        Ok(self.member.trust.change(&self.member.etcd, conditions, vec![Then::Put(key, value, 0)])?.is_some())
     }
 
     /// Waits until what this node knows of the pool is so.
@@ -618,7 +629,7 @@ impl ClusterAdmin for ClusterApi {
         let (lease, _) = member.etcd.grant_now(CLIENT_MOVE_SECONDS)?;
         let value = keys::encode(&ClientMoveValue { client: client.clone(), to: node.number });
         let put = Then::Put(member.membership.names().client_move(&client), value, lease);
-        if member.etcd.transact_now(vec![member.trust.condition()], vec![put])?.is_none() {
+        if member.trust.change(&member.etcd, Vec::new(), vec![put])?.is_none() {
             return Err(conflict("etcd does not have this cluster", "restore etcd"));
         }
         Ok(order.clone())
@@ -720,12 +731,12 @@ impl ClusterApi {
             keyless: keys.view.record.epoch.0,
         };
         let again = MoveValue { to: owner.node.0, epoch: owner.epoch.0 };
-        let conditions = vec![self.member.trust.condition(), If::Changed(names.record(pool), keys.view.changed.0)];
+        let conditions = vec![If::Changed(names.record(pool), keys.view.changed.0)];
         let then = vec![
             Then::Put(names.config(pool), keys::encode(&value), 0),
             Then::Put(names.moving(pool), keys::encode(&again), 0),
         ];
-        if self.member.etcd.transact_now(conditions, then)?.is_none() {
+        if self.member.trust.change(&self.member.etcd, conditions, then)?.is_none() {
             return Err(conflict("the pool's owner changed meanwhile", "try again"));
         }
         let begun = |s: &PoolState| {

@@ -9,7 +9,7 @@ use ring::digest;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    etcd::{Etcd, If, STEPS_MAX, Then},
+    etcd::{Etcd, Found, If, STEPS_MAX, Then},
     etcd_tls::EtcdFiles,
     files,
     identity::Identity,
@@ -220,11 +220,11 @@ fn state_steps(names: &Names, state: &State) -> Result<Vec<Then>> {
 ///
 /// # Errors
 /// Those of etcd.
-pub fn new_token(etcd: &Arc<Etcd>, names: &Names, cluster: &str, condition: If) -> Result<String> {
+pub fn new_token(etcd: &Arc<Etcd>, trust: &Trust, cluster: &str) -> Result<String> {
     let secret = secret::hex(&secret::random::<16>()?);
     let (lease, _) = etcd.grant_now(TOKEN_SECONDS)?;
-    let then = vec![Then::Put(names.token(&hash(&secret)), Vec::new(), lease)];
-    let made = etcd.transact_now(vec![condition], then)?;
+    let then = vec![Then::Put(trust.names().token(&hash(&secret)), Vec::new(), lease)];
+    let made = trust.change(etcd, Vec::new(), then)?;
     made.ok_or_else(|| conflict("etcd does not have this cluster", "restore etcd"))?;
     Ok(format!("{cluster}.{secret}"))
 }
@@ -249,30 +249,24 @@ pub fn join(
     let token_key = names.token(&hash(secret));
     let mut made = None;
     loop {
-        let found = etcd.read_now(&names.nodes(), &names.cluster())?;
+        // As of one revision: a node that joins between two reads would be in the number and not in the list.
+        let prefixes = vec![names.nodes(), names.numbers(), names.level(), names.tokens()];
+        let found = etcd.read_all_now(prefixes, &names.cluster())?;
         let pair = found.get(&names.cluster());
         let pair =
             pair.ok_or_else(|| conflict("etcd does not have the cluster of this token", "check the URLs of etcd"))?;
         let cluster: ClusterValue = keys::decode(pair).map_err(|e| AdminError::failed(e, "update this arden"))?;
         check_known(&cluster)?;
-        let (_, raised) = level::read_known(&etcd, &names, cluster.feature_level)?;
-        let given = etcd.read_now(&names.numbers(), &names.cluster())?;
-        let given = keys::last_number(&names, &given).map_err(|e| AdminError::failed(e, "update this arden"))?;
-        let (mut last, mut taken) = (given.0, false);
-        for pair in found.pairs.iter().filter(|p| p.key.starts_with(&names.nodes())) {
-            let node: NodeValue = keys::decode(pair).map_err(|e| AdminError::failed(e, "update this arden"))?;
-            taken |= node.name == name;
-            last = last.max(pair.key[names.nodes().len()..].parse::<u16>().unwrap_or(0));
-        }
-        if taken {
-            return Err(conflict(format!("the cluster has a node {name}"), "name this one with --node"));
-        }
+        let not_understood = |e| AdminError::failed(e, "update this arden");
+        let (level, raised) = keys::level(&names, cluster.feature_level, &found).map_err(not_understood)?;
+        level::check_known(level)?;
+        let given = keys::last_number(&names, &found).map_err(not_understood)?;
+        let last = given.0.max(check_name_is_free(&names, &found, name)?);
         if last >= NODES_MAX {
             return Err(conflict("the cluster had too many nodes", ""));
         }
         let number = last + 1;
-        let token_found = etcd.read_now(&names.tokens(), &names.cluster())?;
-        let Some(good) = token_found.get(&token_key) else {
+        let Some(good) = found.get(&token_key) else {
             return Err(conflict("the token was used, or is more than an hour old", TOKEN_HINT));
         };
         let identity = match made.take() {
@@ -304,6 +298,19 @@ pub fn join(
     }
 }
 
+/// The largest number of the nodes that are there, none of which has this name. Names that differ in case alone would be mixed up.
+fn check_name_is_free(names: &Names, found: &Found, name: &str) -> Result<u16> {
+    let mut last = 0;
+    for pair in found.pairs.iter().filter(|p| p.key.starts_with(&names.nodes())) {
+        let node: NodeValue = keys::decode(pair).map_err(|e| AdminError::failed(e, "update this arden"))?;
+        if node.name.eq_ignore_ascii_case(name) {
+            return Err(conflict(format!("the cluster has a node {}", node.name), "name this one with --node"));
+        }
+        last = last.max(pair.key[names.nodes().len()..].parse::<u16>().unwrap_or(0));
+    }
+    Ok(last)
+}
+
 const TOKEN_HINT: &str = "`arden cluster token` at a node makes one";
 
 /// The cluster's id and the secret.
@@ -322,17 +329,12 @@ fn node_value(name: &str, identity: &Identity) -> NodeValue {
     }
 }
 
-/// The key and certificate of a member, which etcd has to know, and its entry there. The entry says from now on what this node knows;
-/// one that joined before there were certificates makes them.
+/// The key and certificate of a member, which etcd has to know. Its entry there says from now on what this node knows, and `trust` acts as
+/// this node; one that joined before there were certificates makes them.
 ///
 /// # Errors
 /// Conflict, when etcd has no such node, or knows it by another certificate; failed, when the file is gone or not readable.
-pub(crate) fn identity(
-    etcd: &Arc<Etcd>,
-    state_dir: &Path,
-    m: &Membership,
-    trust: &Trust,
-) -> Result<(Identity, Vec<u8>)> {
+pub(crate) fn identity(etcd: &Arc<Etcd>, state_dir: &Path, m: &Membership, trust: &Trust) -> Result<Identity> {
     let names = m.names();
     let floor = trust.floor();
     let found = etcd.read_now(&names.nodes(), &names.cluster())?;
@@ -357,14 +359,16 @@ pub(crate) fn identity(
     };
     let wanted = node_value(&m.name, &identity);
     if wanted == node {
-        return Ok((identity, pair.value.clone()));
+        trust.act_as(m.node, &pair.value);
+        return Ok(identity);
     }
     let entry = keys::encode(&wanted);
     let then = Then::Put(names.node(m.node), entry.clone(), 0);
-    let if_all = vec![trust.condition(), If::Has(names.node(m.node), pair.value.clone())];
+    let if_all = vec![trust.cluster(), If::Has(names.node(m.node), pair.value.clone())];
     let done = etcd.transact_now(if_all, vec![then])?;
     done.ok_or_else(|| conflict("the node's entry in etcd changed meanwhile", "start it again"))?;
-    Ok((identity, entry))
+    trust.act_as(m.node, &entry);
+    Ok(identity)
 }
 
 fn check_empty(directory: &Arc<StateDirectory>) -> Result<()> {

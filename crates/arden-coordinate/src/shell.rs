@@ -14,7 +14,9 @@ use std::{
 };
 
 use arden_admin::ErrorKind;
-use arden_cluster::{Action, Config, Epoch, Event, Holder, ImportError, Node, NodeId, PoolId, Revision, Stage};
+use arden_cluster::{
+    Action, Config, Epoch, Event, Holder, ImportError, Node, NodeId, Outcome, PoolId, Revision, Stage,
+};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use claiming::Claiming;
@@ -26,7 +28,7 @@ use crate::{
     claims::Claims,
     clock,
     etcd::{Etcd, Found},
-    gate::PoolGate,
+    gate::{LeaseGate, PoolGate},
     keys::{self, AliveValue, ClientMoveValue, Names, PoolKeys},
     peers::{Known, Peers},
     store::EtcdStore,
@@ -160,8 +162,8 @@ pub struct PoolState {
 pub struct Seen {
     pub pools: BTreeMap<PoolId, PoolState>,
     pub nodes: BTreeMap<u16, String>,
-    /// Nodes that are alive, as of a revision of etcd.
-    pub alive: (BTreeMap<u16, AliveValue>, u64),
+    /// Nodes that are alive.
+    pub alive: BTreeMap<u16, AliveValue>,
     /// Nodes that are to own nothing.
     pub drained: BTreeSet<u16>,
     /// The addresses that each node had last.
@@ -175,12 +177,9 @@ pub struct Seen {
 }
 
 impl Seen {
-    fn note_alive(&mut self, (alive, revision): (BTreeMap<u16, AliveValue>, u64)) {
-        if revision < self.alive.1 {
-            return;
-        }
+    fn note_alive(&mut self, alive: BTreeMap<u16, AliveValue>) {
         self.addresses.extend(alive.iter().map(|(node, value)| (*node, value.addresses.clone())));
-        self.alive = (alive, revision);
+        self.alive = alive;
     }
 
     /// Those that are there at the first look were told by who was there before.
@@ -199,8 +198,7 @@ impl Seen {
 pub struct NodesRead {
     revision: u64,
     known: BTreeMap<u16, Known>,
-    /// Nodes that are alive, as of a revision of etcd.
-    alive: (BTreeMap<u16, AliveValue>, u64),
+    alive: BTreeMap<u16, AliveValue>,
     /// Nodes that are to own nothing.
     drained: BTreeSet<u16>,
 }
@@ -213,8 +211,6 @@ pub struct Parts {
     pub node: u16,
     pub alive: AliveValue,
     pub peers: Arc<Peers>,
-    /// What etcd has under `node/N`: without it this node gets no lease.
-    pub entry: Vec<u8>,
     /// The names by which disks know this machine.
     pub claims: Arc<Claims>,
     /// It is to own nothing, until etcd says otherwise.
@@ -223,8 +219,9 @@ pub struct Parts {
     pub pools: Vec<PoolId>,
     pub hands: Arc<dyn Hands>,
     pub seen: Arc<parking_lot::Mutex<Seen>>,
-    /// Told when another owner is seen.
+    /// Told when another owner is seen, or the node has a lease or none any more.
     pub owners: watch::Sender<()>,
+    pub lease: Arc<LeaseGate>,
     pub inputs: mpsc::UnboundedSender<Input>,
 }
 
@@ -257,6 +254,10 @@ struct Shell {
     /// A lease is being asked for.
     granting: Arc<AtomicBool>,
     nodes_revision: u64,
+    /// The nodes as etcd had them last.
+    known: BTreeMap<u16, Known>,
+    /// The node had a lease when the others were told last.
+    has_lease: bool,
     drained: bool,
 }
 
@@ -299,6 +300,8 @@ pub fn start(parts: Parts, inputs: mpsc::UnboundedReceiver<Input>) -> std::io::R
         leaving: None,
         granting: Arc::default(),
         nodes_revision: 0,
+        known: parts.peers.table().borrow().as_ref().clone(),
+        has_lease: false,
         drained: parts.drained,
         parts,
     };
@@ -341,6 +344,7 @@ impl Shell {
             let owns = self.parts.pools.iter().any(|p| self.node.stage(*p) != Some(Stage::Unowned));
             if !owns && let Some(done) = self.leaving.take() {
                 // Nothing is owned: etcd ends the lease by itself, or hears of it here.
+                self.parts.lease.set(0);
                 if let Some(lease) = self.node.lease(clock::now_ns()) {
                     let _ = self.parts.etcd.revoke(lease.0, self.wait).await;
                 }
@@ -358,6 +362,7 @@ impl Shell {
     /// Requests learn of what was decided before anything is done about it.
     fn carry_out(&mut self, actions: Vec<Action>) {
         let now = clock::now_ns();
+        self.note_lease(now);
         for (pool, (epoch, gate)) in &self.gates {
             match self.node.served(*pool, now).filter(|(served, _)| served == epoch) {
                 Some((_, until)) => {
@@ -387,7 +392,13 @@ impl Shell {
 
     fn input(&mut self, input: Input) {
         match input {
-            Input::Node(event) => self.tell(event),
+            Input::Node(event) => {
+                // It may have been removed.
+                if matches!(event, Event::Claimed { outcome: Outcome::Refused, .. }) {
+                    self.read_nodes();
+                }
+                self.tell(event);
+            }
             Input::Keys { pool, keys, asked } => self.keys(pool, keys, asked),
             Input::Distrusted(why) => {
                 self.parts.seen.lock().distrusts = why;
@@ -452,24 +463,25 @@ impl Shell {
     /// Reads end in any order. A node that has left must not come back by an older one.
     fn nodes(&mut self, read: NodesRead) {
         let NodesRead { revision, known, alive, drained } = read;
-        if !alive.0.contains_key(&self.parts.node) {
+        if revision < self.nodes_revision {
+            return;
+        }
+        self.nodes_revision = revision;
+        if !alive.contains_key(&self.parts.node) {
             if self.node.lease(clock::now_ns()).is_some() {
                 tracing::warn!("etcd does not say that this node is alive");
             }
             self.tell(Event::NotAlive);
         }
-        self.parts.seen.lock().note_alive(alive);
-        if revision < self.nodes_revision {
-            return;
-        }
-        self.nodes_revision = revision;
         let is_drained = drained.contains(&self.parts.node);
         {
             let mut seen = self.parts.seen.lock();
+            seen.note_alive(alive);
             seen.nodes = known.iter().map(|(number, k)| (*number, k.name.clone())).collect();
             seen.drained = drained;
         }
-        self.parts.peers.set(known);
+        self.known = known;
+        self.tell_peers();
         // A daemon that is stopping gives up its pools in any case.
         if self.leaving.is_none() && self.drained != is_drained {
             tracing::info!(drained = is_drained, "whether this node owns pools");
@@ -590,18 +602,19 @@ impl Shell {
         self.parts.etcd.handle().spawn(async move {
             loop {
                 let floor = trust.floor();
-                let found = etcd.read(&names.nodes(), &names.cluster(), wait).await;
-                let alive = etcd.read(&names.alives(), &names.cluster(), wait).await;
-                let drains = etcd.read(&names.drains(), &names.cluster(), wait).await;
-                if let (Ok(found), Ok(alive), Ok(drains)) = (found, alive, drains) {
+                let prefixes = [names.nodes(), names.alives(), names.drains()];
+                if let Ok(found) = etcd.read_all(&prefixes, &names.cluster(), wait).await {
                     if let Err(e) = trust.check(&found, floor) {
                         return tracing::error!("{e}");
                     }
+                    if let Err(e) = trust.check_entry(&found) {
+                        tracing::error!("{e}");
+                    }
                     let read = NodesRead {
                         revision: found.revision,
-                        known: keys::peers(&names, &found, &alive),
-                        alive: (keys::alive(&names, &alive), alive.revision),
-                        drained: keys::drained(&names, &drains),
+                        known: keys::peers(&names, &found),
+                        alive: keys::alive(&names, &found),
+                        drained: keys::drained(&names, &found),
                     };
                     let _ = inputs.send(Input::Nodes(read));
                     return;
@@ -661,14 +674,7 @@ impl Shell {
                 self.parts.etcd.handle().spawn(async move { etcd.revoke(lease.0, wait).await });
             }
             Action::Read { pool, number, floor } => self.read(pool, Some((number, floor))),
-            Action::Transact { pool, number, transaction } => {
-                let (if_all, then) = keys::transaction(&self.names, self.parts.trust.cluster(), pool, &transaction);
-                let (etcd, wait, inputs) = (self.parts.etcd.clone(), self.wait, self.send_to());
-                self.parts.etcd.handle().spawn(async move {
-                    let outcome = lease::outcome(etcd.transact(&if_all, &then, wait).await);
-                    let _ = inputs.send(Input::Node(Event::Transacted { pool, number, outcome }));
-                });
-            }
+            Action::Transact { pool, number, transaction } => self.transact(pool, number, &transaction),
             Action::Fence { pool, epoch, holder, contested } => self.fence(pool, epoch, Victim { holder, contested }),
             Action::Register { pool, epoch } => self.register(pool, epoch),
             Action::Import { pool, epoch, written } => self.import(pool, epoch, written),

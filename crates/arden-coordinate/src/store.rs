@@ -109,7 +109,7 @@ impl StateStore for EtcdStore {
         let revision = format!("{}{REVISION}", self.names.state());
         let mut then: Vec<Then> = changes.iter().map(|c| self.step(c)).collect();
         then.push(Then::Put(revision.clone(), Vec::new(), 0));
-        match self.etcd.transact_now(vec![self.trust.condition(), If::Changed(revision, expected.0)], then)? {
+        match self.trust.change(&self.etcd, vec![If::Changed(revision, expected.0)], then)? {
             Some(made) => {
                 self.changed(made);
                 Ok(Commit::Done(Revision(made)))

@@ -1,21 +1,22 @@
-//! Whether etcd is still the one that this node joined, and not older than what the node has seen of it. Keeps the newest revision
-//! in the state directory, because a restart must not forget it.
+//! Whether etcd is still the one that this node joined, and not older than what the node has seen of it; and whether this node is still
+//! one of the cluster. Keeps the newest revision in the state directory, because a restart must not forget it.
 
 use std::{
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use arden_admin::{AdminError, ErrorKind, error::Result};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use crate::{
-    etcd::{Found, If},
+    etcd::{Etcd, Found, If, Then},
     files,
-    keys::Names,
+    keys::{Names, NodeValue},
 };
 
 /// The newest revision is written when it has risen by so much, beside at every change of an ownership.
@@ -27,6 +28,10 @@ pub struct Trust {
     names: Names,
     /// The value of the key `cluster`.
     cluster: Vec<u8>,
+    /// The key of this node's entry, and its value when the node started. None: nobody acts as a node.
+    entry: OnceLock<(String, Vec<u8>)>,
+    /// It was read that this node is not one of the cluster any more.
+    removed: watch::Sender<bool>,
     file: PathBuf,
     seen: AtomicU64,
     written: Mutex<u64>,
@@ -39,6 +44,24 @@ pub fn seen_file(state_dir: &Path) -> PathBuf {
 
 fn conflict(error: String, hint: &str) -> AdminError {
     AdminError::new(ErrorKind::Conflict, error, hint)
+}
+
+/// The error of a node that is not one of the cluster any more.
+pub fn removed() -> AdminError {
+    conflict(
+        "this node was removed from the cluster; its daemon ends".to_string(),
+        "`arden cluster leave` clears what is left here; then join with a new token",
+    )
+}
+
+/// Whether an entry is of the node that wrote the other one. Versions and levels in it may differ.
+fn is_same_node(a: &[u8], b: &[u8]) -> bool {
+    let of = |value: &[u8]| serde_json::from_slice::<NodeValue>(value).ok().map(|n| (n.name, n.certificate));
+    match (of(a), of(b)) {
+        (Some(a), Some(b)) => a == b,
+        // What is not understood says nothing.
+        _ => true,
+    }
 }
 
 impl Trust {
@@ -54,21 +77,69 @@ impl Trust {
             Err(e) => return Err(AdminError::failed(format!("{}: {e}", file.display()), "")),
         };
         let (seen, written) = (AtomicU64::new(seen), Mutex::new(seen));
-        Ok(Arc::new(Trust { names: names.clone(), cluster, file, seen, written }))
+        let (names, entry, removed) = (names.clone(), OnceLock::new(), watch::Sender::new(false));
+        Ok(Arc::new(Trust { names, cluster, entry, removed, file, seen, written }))
+    }
+
+    /// From now on changes are those of this node, which has this entry.
+    pub fn act_as(&self, node: u16, entry: &[u8]) {
+        let _ = self.entry.set((self.names.node(node), entry.to_vec()));
     }
 
     pub fn names(&self) -> &Names {
         &self.names
     }
 
-    /// The value of the key `cluster`.
-    pub fn cluster(&self) -> &[u8] {
-        &self.cluster
+    /// That etcd has this cluster.
+    pub fn cluster(&self) -> If {
+        If::Has(self.names.cluster(), self.cluster.clone())
     }
 
-    /// That etcd has this cluster.
-    pub fn condition(&self) -> If {
-        If::Has(self.names.cluster(), self.cluster.clone())
+    /// That etcd has this cluster, and this node as one of it. Every change of a node needs both.
+    pub fn conditions(&self) -> Vec<If> {
+        let entry = self.entry.get().map(|(key, value)| If::Has(key.clone(), value.clone()));
+        [Some(self.cluster()), entry].into_iter().flatten().collect()
+    }
+
+    /// One change by this node. The revision at which it was applied; None: a condition did not hold.
+    ///
+    /// # Errors
+    /// Conflict, when the node was removed or etcd is not to be believed; those of etcd.
+    pub fn change(&self, etcd: &Arc<Etcd>, if_all: Vec<If>, then: Vec<Then>) -> Result<Option<u64>> {
+        let if_all = [self.conditions(), if_all].concat();
+        let made = etcd.transact_now(if_all, then)?;
+        if made.is_none()
+            && let Some((key, _)) = self.entry.get()
+        {
+            let floor = self.floor();
+            let found = etcd.read_now(key, &self.names.cluster())?;
+            self.check(&found, floor)?;
+            self.check_entry(&found)?;
+        }
+        Ok(made)
+    }
+
+    /// Looks at this node's entry in what was read and is believed. That the node was removed is remembered.
+    ///
+    /// # Errors
+    /// Conflict, when the entry is not what this node has started with.
+    pub fn check_entry(&self, found: &Found) -> Result<()> {
+        let Some((key, entry)) = self.entry.get() else { return Ok(()) };
+        match found.get(key) {
+            Some(pair) if pair.value == *entry => Ok(()),
+            Some(pair) if is_same_node(&pair.value, entry) => {
+                Err(conflict("this node's entry in etcd has changed".to_string(), "start the node again"))
+            }
+            _ => {
+                self.removed.send_replace(true);
+                Err(removed())
+            }
+        }
+    }
+
+    /// Becomes true when this node is not one of the cluster any more, for certain.
+    pub fn removed(&self) -> watch::Receiver<bool> {
+        self.removed.subscribe()
     }
 
     /// A read that is sent from now on has this revision or a newer one.

@@ -45,8 +45,9 @@ impl Nodes for Places {
                 true => Place::Here,
                 false => Place::Nobody,
             },
-            Some((node, epoch)) => Place::Node(node, Target { pool, epoch }),
-            None => Place::Nobody,
+            // Without a lease what this node knows of users, shares and owners may be old.
+            Some((node, epoch)) if self.member.has_lease() => Place::Node(node, Target { pool, epoch }),
+            Some(_) | None => Place::Nobody,
         }
     }
 

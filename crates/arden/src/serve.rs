@@ -94,11 +94,11 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
         witness::start(&control, member, &state, &ports, &stopped).await;
     }
     let api = tokio::spawn(api::serve(listener, api, until(stopped)));
-    let why = tokio::select! {
-        _ = interrupt.recv() => "interrupted",
-        _ = terminate.recv() => "terminated",
+    let ended = tokio::select! {
+        _ = interrupt.recv() => told("interrupted"),
+        _ = terminate.recv() => told("terminated"),
+        removed = removed(member.as_deref()) => Err(removed),
     };
-    tracing::info!("{why}, stopping");
     if let Some(member) = member {
         // What is handed over is with its next owner while clients connect again.
         let control = control.clone();
@@ -118,7 +118,25 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
     let _ = tokio::task::spawn_blocking(end).await;
     let _ = std::fs::remove_file(directory.socket());
     tracing::info!("stopped");
+    ended
+}
+
+/// The daemon was told to stop.
+fn told(how: &str) -> Result<()> {
+    tracing::info!("{how}, stopping");
     Ok(())
+}
+
+/// Returns when the daemon is a node that was removed from its cluster.
+async fn removed(member: Option<&Member>) -> AdminError {
+    match member {
+        Some(member) => {
+            let removed = member.removed().await;
+            tracing::error!("{removed}");
+            removed
+        }
+        None => std::future::pending().await,
+    }
 }
 
 /// Where other nodes connect, at a node of a cluster.

@@ -2,6 +2,8 @@
 //! know why not. A message is its length (4 bytes, big-endian) and JSON; fields that are not known are skipped, those that are never
 //! change their meaning. Refuses messages of more than [`HELLO_BYTES_MAX`] bytes before it reads them.
 
+use std::future::Future;
+
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
@@ -49,13 +51,21 @@ pub struct Agreed {
     pub purpose: Purpose,
 }
 
-/// Says hello with what the connection is for, and hears it from `node`, whose certificate the peer has.
+/// Says hello with what the connection is for, and hears it from `node`, whose certificate the peer has. `vouch` says whether this node
+/// goes on with what fits.
 ///
 /// # Errors
 /// See [`PeerError`].
-pub async fn exchange<S>(stream: &mut S, me: &Me, node: u16, purpose: Purpose) -> Result<Agreed, PeerError>
+pub async fn exchange<S, V>(
+    stream: &mut S,
+    me: &Me,
+    node: u16,
+    purpose: Purpose,
+    vouch: impl FnOnce(Agreed) -> V,
+) -> Result<Agreed, PeerError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
+    V: Future<Output = Result<Agreed, PeerError>>,
 {
     let mine = Hello {
         cluster: me.cluster.clone(),
@@ -69,7 +79,10 @@ where
     };
     send(stream, &mine).await?;
     let agreed = match receive::<_, Hello>(stream).await {
-        Ok(theirs) => check(me, node, theirs),
+        Ok(theirs) => match check(me, node, theirs) {
+            Ok(agreed) => vouch(agreed).await,
+            Err(e) => Err(e),
+        },
         // The peer is still there: it hears why.
         Err(e @ PeerError::Malformed(_)) => Err(e),
         Err(e) => return Err(e),
@@ -153,9 +166,13 @@ mod tests {
         }
     }
 
+    async fn goes_on(agreed: Agreed) -> Result<Agreed, PeerError> {
+        Ok(agreed)
+    }
+
     async fn both(a: Me, b: Me) -> (Result<Agreed, PeerError>, Result<Agreed, PeerError>) {
         let (mut x, mut y) = tokio::io::duplex(4096);
-        tokio::join!(exchange(&mut x, &a, 2, Purpose::Ask), exchange(&mut y, &b, 1, Purpose::Forward))
+        tokio::join!(exchange(&mut x, &a, 2, Purpose::Ask, goes_on), exchange(&mut y, &b, 1, Purpose::Forward, goes_on))
     }
 
     #[tokio::test]
@@ -194,7 +211,7 @@ mod tests {
             let (mut x, mut y) = tokio::io::duplex(4096);
             y.write_all(sent).await.unwrap();
             send(&mut y, &Verdict::default()).await.unwrap();
-            let said = exchange(&mut x, &me(1), 2, Purpose::Forward).await;
+            let said = exchange(&mut x, &me(1), 2, Purpose::Forward, goes_on).await;
             assert!(matches!(said, Err(PeerError::Malformed(_))), "{sent:?}: {said:?}");
             let theirs: Hello = receive(&mut y).await.unwrap();
             assert_eq!(theirs.node, 1);
@@ -203,6 +220,7 @@ mod tests {
         }
         let (mut x, y) = tokio::io::duplex(4096);
         drop(y);
-        assert!(matches!(exchange(&mut x, &me(1), 2, Purpose::Forward).await, Err(PeerError::Unreachable(_))));
+        let said = exchange(&mut x, &me(1), 2, Purpose::Forward, goes_on).await;
+        assert!(matches!(said, Err(PeerError::Unreachable(_))));
     }
 }

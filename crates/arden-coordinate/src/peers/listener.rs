@@ -155,9 +155,11 @@ async fn welcome(acceptor: &TlsAcceptor, peers: &Arc<Peers>, tcp: TcpStream) -> 
     let gone = || PeerError::NotTrusted("the node has left the cluster".to_string());
     let node = peers.of_fingerprint(fingerprint).ok_or_else(gone)?;
     let mut tls = TlsStream::from(tls);
-    let agreed = hello::exchange(&mut tls, &peers.me, node, hello::Purpose::default()).await;
+    let vouch = |agreed| peers.vouch(node, fingerprint, agreed, None);
+    let agreed = hello::exchange(&mut tls, &peers.me, node, hello::Purpose::default(), vouch).await;
     let agreed = agreed.map_err(|e| e.of(&format!("node {node}")))?;
-    Ok(peers.connected(node, fingerprint, agreed, tls))
+    let purpose = agreed.purpose;
+    Ok(peers.connected(node, fingerprint, (agreed, purpose), tls))
 }
 
 /// Lets the peer read the alert: what it has sent and nobody has read would break the connection before it has.

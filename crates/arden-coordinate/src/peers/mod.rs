@@ -1,6 +1,6 @@
 //! Connections between the nodes of a cluster: mutual TLS 1.3, in which each side knows the other by the fingerprint that etcd has of
 //! it, and a hello that says which cluster, node, run and version both are of. Owns the table of nodes as etcd tells of them. Refuses
-//! to know what is said on a connection afterwards. A connection ends when its node leaves the table.
+//! to know what is said on a connection afterwards. A connection ends when its node leaves the table, or is not alive by it any more.
 
 mod ask;
 mod hello;
@@ -31,6 +31,8 @@ pub const PROTOCOL: (u32, u32) = (1, 4);
 const CONNECT_WAIT: Duration = Duration::from_secs(1);
 /// Handshake and hello have so long.
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(5);
+/// The watch may tell of a node that has just put its key so much later than the node connects.
+const ALIVE_WAIT: Duration = Duration::from_secs(1);
 /// Addresses of one node that are tried.
 const ADDRESSES_MAX: usize = 8;
 
@@ -49,6 +51,8 @@ pub enum PeerError {
     Malformed(String),
     /// Another cluster, or no version or feature level that both know.
     Incompatible(String),
+    /// By etcd the peer is not alive, or another daemon is alive as that node; or this node's own lease is not good.
+    NotAlive(String),
 }
 
 impl fmt::Display for PeerError {
@@ -59,7 +63,8 @@ impl fmt::Display for PeerError {
             | PeerError::Late(why)
             | PeerError::NotTrusted(why)
             | PeerError::Malformed(why)
-            | PeerError::Incompatible(why) => f.write_str(why),
+            | PeerError::Incompatible(why)
+            | PeerError::NotAlive(why) => f.write_str(why),
         }
     }
 }
@@ -86,6 +91,8 @@ pub struct Known {
     pub name: String,
     /// None: it joined before nodes had certificates, and has not started since.
     pub fingerprint: Option<Fingerprint>,
+    /// The run that etcd says is alive; None: it is not alive. Of this node: while its lease is good by its own clock.
+    pub run: Option<String>,
     /// Where it listens for nodes, while its lease is good.
     pub addresses: Vec<String>,
 }
@@ -123,7 +130,8 @@ impl Peers {
         &self.me
     }
 
-    /// The nodes as etcd has them now. Connections to those whose fingerprint is gone, or another, end.
+    /// The nodes as etcd has them now. Connections to those whose fingerprint or run is gone, or another, end; and all that are for shares,
+    /// when this node itself is not alive.
     pub fn set(&self, table: BTreeMap<u16, Known>) {
         self.table.send_if_modified(|old| {
             let differs = **old != table;
@@ -167,6 +175,9 @@ impl Peers {
         let fingerprint = known.fingerprint.ok_or_else(|| {
             PeerError::Unknown("it has no certificate yet; it makes one when its daemon starts".to_string())
         })?;
+        if purpose == Purpose::Forward && !stream::is_me_alive(&self.table.borrow(), &self.me) {
+            return Err(PeerError::NotAlive("this node's own lease is not good".to_string()));
+        }
         let tcp = reach(&known.addresses).await?;
         let config = verify::client(self.identity.certified(), fingerprint)?;
         let whole = async {
@@ -174,25 +185,52 @@ impl Peers {
             let name = ServerName::try_from("node.arden").map_err(|e| PeerError::Malformed(e.to_string()))?;
             let tls = TlsConnector::from(config).connect(name, buffered(tcp)).await.map_err(|e| of_io(&e))?;
             let mut tls = TlsStream::from(tls);
-            let agreed = hello::exchange(&mut tls, &self.me, node, purpose).await?;
-            Ok(self.connected(node, fingerprint, agreed, tls))
+            let vouch = |agreed| self.vouch(node, fingerprint, agreed, Some(purpose));
+            let agreed = hello::exchange(&mut tls, &self.me, node, purpose, vouch).await?;
+            Ok(self.connected(node, fingerprint, (agreed, purpose), tls))
         };
         timeout(HANDSHAKE_WAIT, whole).await.unwrap_or_else(|_| Err(late()))
     }
 
-    fn connected(
+    /// That by etcd the peer is alive as the run that its hello names, and that this node may have the connection. Waits for the watch.
+    /// `purpose`: what this node connects for; None: the peer's hello says it.
+    async fn vouch(
         &self,
         node: u16,
         fingerprint: Fingerprint,
         agreed: hello::Agreed,
+        purpose: Option<Purpose>,
+    ) -> Result<hello::Agreed, PeerError> {
+        let bond = self.bond(node, fingerprint, &agreed.run, purpose.unwrap_or(agreed.purpose));
+        let mut table = self.table.subscribe();
+        let why = match timeout(ALIVE_WAIT, table.wait_for(|t| bond.holds(t))).await {
+            Ok(_) => return Ok(agreed),
+            Err(_) if bond.is_peer_there(&self.table.borrow()) => format!("node {} has no lease", self.me.node),
+            Err(_) => format!("node {node} is not alive in etcd, or another daemon has its name"),
+        };
+        Err(PeerError::NotAlive(why))
+    }
+
+    fn bond(&self, node: u16, fingerprint: Fingerprint, run: &str, purpose: Purpose) -> stream::Bond {
+        let me = (purpose == Purpose::Forward).then(|| self.me.clone());
+        stream::Bond { me, node, fingerprint, run: run.to_string() }
+    }
+
+    /// `purpose`: of the node that made the connection.
+    fn connected(
+        &self,
+        node: u16,
+        fingerprint: Fingerprint,
+        (agreed, purpose): (hello::Agreed, Purpose),
         mut tls: TlsStream<Tcp>,
     ) -> Connected {
         match &mut tls {
             TlsStream::Client(tls) => tls.get_mut().1.set_buffer_limit(Some(WRITE_BYTES)),
             TlsStream::Server(tls) => tls.get_mut().1.set_buffer_limit(Some(WRITE_BYTES)),
         }
-        let stream = PeerStream::new(tls, self.table.subscribe(), node, fingerprint);
-        Connected { node, run: agreed.run, version: agreed.version, purpose: agreed.purpose, stream }
+        let bond = self.bond(node, fingerprint, &agreed.run, purpose);
+        let stream = PeerStream::new(tls, self.table.subscribe(), bond);
+        Connected { node, run: agreed.run, version: agreed.version, purpose, stream }
     }
 }
 
@@ -207,6 +245,7 @@ impl PeerError {
             PeerError::NotTrusted(why) => PeerError::NotTrusted(with(why)),
             PeerError::Malformed(why) => PeerError::Malformed(with(why)),
             PeerError::Incompatible(why) => PeerError::Incompatible(with(why)),
+            PeerError::NotAlive(why) => PeerError::NotAlive(with(why)),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! A connection to a node, which ends when the node leaves the cluster or gets another certificate.
+//! A connection to a node, which ends when the node leaves the cluster, gets another certificate, or is not alive as the same run any
+//! more; one for shares also when this node itself is not alive.
 
 use std::{
     fmt,
@@ -14,61 +15,79 @@ use tokio::{
 };
 use tokio_rustls::TlsStream;
 
-use super::{Table, Tcp};
+use super::{Known, Me, Table, Tcp};
 use crate::identity::Fingerprint;
 
-/// A connection to a node. Reads and writes fail once the node has left.
+/// What a connection rests on.
+#[derive(Debug, Clone)]
+pub(super) struct Bond {
+    /// This node has to be alive too. None: that does not matter.
+    pub me: Option<Me>,
+    pub node: u16,
+    pub fingerprint: Fingerprint,
+    pub run: String,
+}
+
+impl Bond {
+    pub(super) fn holds(&self, table: &Table) -> bool {
+        self.is_peer_there(table) && self.me.as_ref().is_none_or(|me| is_me_alive(table, me))
+    }
+
+    pub(super) fn is_peer_there(&self, table: &Table) -> bool {
+        let is_it = |k: &Known| k.fingerprint == Some(self.fingerprint) && k.run.as_ref() == Some(&self.run);
+        table.get(&self.node).is_some_and(is_it)
+    }
+}
+
+/// Whether the lease of this node is good.
+pub(super) fn is_me_alive(table: &Table, me: &Me) -> bool {
+    table.get(&me.node).is_some_and(|k| k.run.as_ref() == Some(&me.run))
+}
+
+/// A connection to a node. Reads and writes fail from the moment on at which its bond was seen not to hold.
 pub struct PeerStream {
     tls: TlsStream<Tcp>,
     table: watch::Receiver<Table>,
-    node: u16,
-    fingerprint: Fingerprint,
-    /// Ends when the node is gone. Wakes the reader only, so that a stream can be split.
+    bond: Bond,
+    /// The bond did not hold at some time: it does not come back, though the node may.
+    ended: bool,
+    /// Ends when the bond does not hold. Wakes the reader only, so that a stream can be split.
     gone: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
 }
 
 impl fmt::Debug for PeerStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PeerStream").field("node", &self.node).finish_non_exhaustive()
+        f.debug_struct("PeerStream").field("node", &self.bond.node).finish_non_exhaustive()
     }
-}
-
-fn is_there(table: &Table, node: u16, fingerprint: Fingerprint) -> bool {
-    table.get(&node).is_some_and(|k| k.fingerprint == Some(fingerprint))
 }
 
 fn ended() -> io::Error {
-    io::Error::new(io::ErrorKind::ConnectionAborted, "the node has left the cluster, or has another certificate")
+    let why = "by etcd one of both nodes is not alive any more, was started again, left, or has another certificate";
+    io::Error::new(io::ErrorKind::ConnectionAborted, why)
 }
 
 impl PeerStream {
-    pub(super) fn new(
-        tls: TlsStream<Tcp>,
-        table: watch::Receiver<Table>,
-        node: u16,
-        fingerprint: Fingerprint,
-    ) -> PeerStream {
-        let mut watched = table.clone();
+    pub(super) fn new(tls: TlsStream<Tcp>, table: watch::Receiver<Table>, bond: Bond) -> PeerStream {
+        let (mut watched, watches) = (table.clone(), bond.clone());
         let gone = Box::pin(async move {
             // An error: the table itself is gone, and nobody vouches for the node any more.
-            let _ = watched.wait_for(|t| !is_there(t, node, fingerprint)).await;
+            let _ = watched.wait_for(|t| !watches.holds(t)).await;
         });
-        PeerStream { tls, table, node, fingerprint, gone }
+        PeerStream { tls, table, bond, ended: false, gone }
     }
 
-    fn check(&self) -> io::Result<()> {
-        match is_there(&self.table.borrow(), self.node, self.fingerprint) {
-            true => Ok(()),
-            false => Err(ended()),
-        }
+    fn check(&mut self) -> io::Result<()> {
+        self.ended = self.ended || !self.bond.holds(&self.table.borrow());
+        if self.ended { Err(ended()) } else { Ok(()) }
     }
 }
 
 impl AsyncRead for PeerStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        // Once it has ended it is not polled again: `check` says the same from then on.
+        // Once it is ready it is not polled again: `check` says so from then on.
         self.check()?;
         if self.gone.as_mut().poll(cx).is_ready() {
+            self.ended = true;
             return Poll::Ready(Err(ended()));
         }
         Pin::new(&mut self.tls).poll_read(cx, buf)

@@ -24,10 +24,12 @@ fn me(node: u16) -> Me {
     }
 }
 
-fn known(identity: &Identity, address: Option<SocketAddr>) -> Known {
+/// A node that is alive as the run that `me` says.
+fn known(node: u16, identity: &Identity, address: Option<SocketAddr>) -> Known {
     Known {
         name: "n".into(),
         fingerprint: Some(identity.fingerprint()),
+        run: Some(me(node).run),
         addresses: address.iter().map(ToString::to_string).collect(),
     }
 }
@@ -51,7 +53,7 @@ impl Pair {
         let ids = [Identity::for_test(), Identity::for_test()];
         let mut used = ids[1].clone();
         change(&mut used);
-        let table = BTreeMap::from([(1, known(&ids[0], None)), (2, known(&ids[1], None))]);
+        let table = BTreeMap::from([(1, known(1, &ids[0], None)), (2, known(2, &ids[1], None))]);
         let second = Peers::new(second, used, table);
         let (tx, refused) = mpsc::unbounded_channel();
         let on_refused: OnRefused = Arc::new(move |_, e: &PeerError| _ = tx.send(e.clone()));
@@ -60,7 +62,7 @@ impl Pair {
     }
 
     fn table(&self) -> BTreeMap<u16, Known> {
-        BTreeMap::from([(1, known(&self.ids[0], None)), (2, known(&self.ids[1], Some(self.address)))])
+        BTreeMap::from([(1, known(1, &self.ids[0], None)), (2, known(2, &self.ids[1], Some(self.address)))])
     }
 
     /// A node that connects, as `me` and with this identity.
@@ -130,7 +132,7 @@ async fn a_server_that_is_not_the_node_is_refused() {
     not_trusted(&pair.refusal().await, "does not know this node's certificate");
     // Another node of the cluster is not that node either.
     let mut table = pair.table();
-    table.insert(3, known(&Identity::for_test(), Some(pair.address)));
+    table.insert(3, known(3, &Identity::for_test(), Some(pair.address)));
     let first = Peers::new(me(1), pair.ids[0].clone(), table);
     not_trusted(&first.connect(3).await.unwrap_err(), "its certificate is not the one that etcd has");
 }
@@ -160,7 +162,7 @@ async fn a_node_that_left_is_cut_off_and_stays_out() {
     let (mut read, mut write) = tokio::io::split(b.stream);
     let waits = tokio::spawn(async move { read.read_u8().await });
     tokio::task::yield_now().await;
-    pair.second.set(BTreeMap::from([(2, known(&pair.ids[1], None))]));
+    pair.second.set(BTreeMap::from([(2, known(2, &pair.ids[1], None))]));
     let error = timeout(HANDSHAKE_WAIT, waits).await.expect("a read that waits ends").unwrap().unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
     assert!(write.write_all(b"x").await.is_err());
@@ -168,7 +170,7 @@ async fn a_node_that_left_is_cut_off_and_stays_out() {
     not_trusted(&pair.refusal().await, "its certificate is not the one that etcd has");
     // Its number goes to nobody else, but another certificate would be another node.
     let other = Identity::for_test();
-    pair.second.set(BTreeMap::from([(1, known(&other, None)), (2, known(&pair.ids[1], None))]));
+    pair.second.set(BTreeMap::from([(1, known(1, &other, None)), (2, known(2, &pair.ids[1], None))]));
     assert!(first.connect(2).await.is_err());
 }
 
@@ -188,7 +190,7 @@ async fn a_cluster_a_version_and_a_level_that_differ_are_told_on_both_sides() {
         let error = pair.refusal().await;
         assert!(matches!(&error, PeerError::Incompatible(why) if why.contains(says)), "{error:?}");
     }
-    let error = pair.first(me(3), &pair.ids[0]).connect(2).await.unwrap_err();
+    let error = pair.first(me(3), &pair.ids[0]).connect_for(2, Purpose::Ask).await.unwrap_err();
     assert!(error.to_string().contains("says that it is node 3"), "{error:?}");
     not_trusted(&pair.refusal().await, "says that it is node 3");
     pair.works().await;
@@ -247,7 +249,7 @@ async fn no_session_is_resumed() {
         let tcp = TcpStream::connect(pair.address).await.unwrap();
         let name = ServerName::try_from("node.arden").unwrap();
         let mut tls = TlsConnector::from(config.clone()).connect(name, tcp).await.unwrap();
-        let agreed = hello::exchange(&mut tls, &me(1), 2, Purpose::Forward).await.unwrap();
+        let agreed = hello::exchange(&mut tls, &me(1), 2, Purpose::Forward, async |agreed| Ok(agreed)).await.unwrap();
         assert_eq!(agreed.run, "run2");
         let connection = tls.get_ref().1;
         assert_eq!(connection.handshake_kind(), Some(rustls::HandshakeKind::Full));
@@ -260,8 +262,8 @@ async fn no_session_is_resumed() {
 async fn there_is_nothing_to_connect_to() {
     let pair = Pair::new().await;
     let mut table = pair.table();
-    table.insert(3, known(&Identity::for_test(), None));
-    table.insert(4, Known { fingerprint: None, ..known(&pair.ids[1], Some(pair.address)) });
+    table.insert(3, known(3, &Identity::for_test(), None));
+    table.insert(4, Known { fingerprint: None, ..known(4, &pair.ids[1], Some(pair.address)) });
     let first = Peers::new(me(1), pair.ids[0].clone(), table);
     for (node, says) in [(1, "this node itself"), (3, "not alive"), (4, "no certificate yet"), (5, "no node 5")] {
         let error = first.connect(node).await.unwrap_err();
@@ -269,8 +271,8 @@ async fn there_is_nothing_to_connect_to() {
     }
     let address = pair.address;
     drop(pair);
-    let gone =
-        Peers::new(me(1), Identity::for_test(), BTreeMap::from([(2, known(&Identity::for_test(), Some(address)))]));
+    let of = |node, address| (node, known(node, &Identity::for_test(), address));
+    let gone = Peers::new(me(1), Identity::for_test(), BTreeMap::from([of(1, None), of(2, Some(address))]));
     assert!(matches!(gone.connect(2).await, Err(PeerError::Unreachable(_))));
 }
 
@@ -316,7 +318,7 @@ async fn a_node_that_says_no_hello_and_one_that_does_not_answer_are_given_up() {
     let _mute = TlsConnector::from(config).connect(name, tcp).await.unwrap();
     let deaf = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut table = pair.table();
-    table.insert(3, known(&Identity::for_test(), Some(deaf.local_addr().unwrap())));
+    table.insert(3, known(3, &Identity::for_test(), Some(deaf.local_addr().unwrap())));
     let first = Peers::new(me(1), pair.ids[0].clone(), table);
     let (connected, refused) = tokio::join!(first.connect(3), pair.refusal());
     assert!(matches!(connected, Err(PeerError::Late(_))), "{connected:?}");
@@ -361,4 +363,106 @@ async fn an_answer_that_is_too_long_or_ends_early_is_none() {
             false => assert!(matches!(asked, Err(PeerError::Unreachable(_))), "{asked:?}"),
         }
     }
+}
+
+fn not_alive(e: &PeerError, says: &str) {
+    assert!(matches!(e, PeerError::NotAlive(why) if why.contains(says)), "{e:?} instead of {says}");
+}
+
+impl Pair {
+    /// Both tables, with nodes that are alive as these runs.
+    fn alive(&self, first: &Peers, runs: [Option<&str>; 2]) {
+        let mut table = self.table();
+        for (node, run) in (1..).zip(runs) {
+            table.entry(node).and_modify(|k| k.run = run.map(Into::into));
+        }
+        first.set(table.clone());
+        self.second.set(table);
+    }
+
+    /// A connection from the first node, at both of its ends.
+    async fn connected(&mut self, first: &Peers, purpose: Purpose) -> (PeerStream, PeerStream) {
+        let (a, b) = tokio::join!(first.connect_for(2, purpose), self.listener.accept());
+        (a.unwrap().stream, b.unwrap().stream)
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_is_not_the_one_that_is_alive_is_refused() {
+    let mut pair = Pair::new().await;
+    let copy = pair.first(Me { run: "copy".into(), ..me(1) }, &pair.ids[0].clone());
+    for runs in [[Some("run1"), Some("run2")], [None, Some("run2")]] {
+        pair.alive(&copy, runs);
+        let error = copy.connect_for(2, Purpose::Ask).await.unwrap_err();
+        assert!(error.to_string().contains("node 1 is not alive in etcd, or another daemon has its name"), "{error}");
+        not_alive(&pair.refusal().await, "node 1 is not alive in etcd, or another daemon has its name");
+        not_alive(&copy.connect(2).await.unwrap_err(), "this node's own lease is not good");
+    }
+    // The node that was connected to is not what etcd says either.
+    let first = pair.first(me(1), &pair.ids[0].clone());
+    pair.alive(&first, [Some("run1"), Some("run3")]);
+    not_alive(&first.connect_for(2, Purpose::Ask).await.unwrap_err(), "node 2 is not alive in etcd");
+    assert!(matches!(pair.refusal().await, PeerError::Incompatible(_)));
+}
+
+#[tokio::test]
+async fn a_node_that_has_just_become_alive_is_waited_for() {
+    let mut pair = Pair::new().await;
+    let first = pair.first(me(1), &pair.ids[0].clone());
+    let mut table = pair.table();
+    table.entry(1).and_modify(|k| k.run = None);
+    pair.second.set(table);
+    let (second, later) = (pair.second.clone(), pair.table());
+    let watch = async {
+        tokio::time::sleep(ALIVE_WAIT / 3).await;
+        second.set(later);
+    };
+    let (a, b, ()) = tokio::join!(first.connect(2), pair.listener.accept(), watch);
+    assert_eq!((a.unwrap().node, b.unwrap().node), (2, 1));
+}
+
+#[tokio::test]
+async fn a_connection_ends_with_the_run_at_either_end_and_not_with_a_new_lease() {
+    let mut pair = Pair::new().await;
+    let first = pair.first(me(1), &pair.ids[0].clone());
+    let good = [Some("run1"), Some("run2")];
+    let gone = [[None, good[1]], [Some("other"), good[1]], [good[0], None], [good[0], Some("other")]];
+    for (purpose, runs) in [Purpose::Forward, Purpose::Ask].into_iter().flat_map(|p| gone.map(|runs| (p, runs))) {
+        pair.alive(&first, good);
+        let (mut a, mut b) = pair.connected(&first, purpose).await;
+        // As when a node puts its key under another lease.
+        pair.alive(&first, good);
+        a.write_u8(7).await.unwrap();
+        a.flush().await.unwrap();
+        assert_eq!(b.read_u8().await.unwrap(), 7);
+        pair.alive(&first, runs);
+        let (a, b) = tokio::join!(timeout(CONNECT_WAIT, a.read_u8()), timeout(CONNECT_WAIT, b.read_u8()));
+        // A node does not have to hear of itself, unless it is for shares: the other end ends it.
+        let ended = [a, b].map(|r| r.is_ok_and(|r| r.is_err()));
+        let wanted = if purpose == Purpose::Forward { [true; 2] } else { [runs[1] != good[1], runs[0] != good[0]] };
+        assert_eq!(ended, wanted, "{purpose:?} {runs:?}");
+    }
+    // A node that comes back finds a connection ended that was seen to end.
+    pair.alive(&first, good);
+    let (mut a, _b) = pair.connected(&first, Purpose::Ask).await;
+    pair.alive(&first, gone[2]);
+    assert!(a.read_u8().await.is_err());
+    pair.alive(&first, good);
+    assert!(a.read_u8().await.is_err() && a.write_u8(7).await.is_err());
+}
+
+#[tokio::test]
+async fn a_question_to_a_node_that_is_not_alive_any_more_ends() {
+    let mut pair = Pair::new().await;
+    let first = pair.first(me(1), &pair.ids[0].clone());
+    let froze = async {
+        let connected = pair.listener.accept().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        pair.alive(&first, [Some("run1"), None]);
+        connected
+    };
+    let asked = async { timeout(CONNECT_WAIT, first.ask_for_work(2, b"what takes long")).await };
+    let (answer, _connected) = tokio::join!(asked, froze);
+    let error = answer.expect("it ends").unwrap_err();
+    assert!(matches!(&error, PeerError::Unreachable(why) if why.contains("not alive any more")), "{error:?}");
 }

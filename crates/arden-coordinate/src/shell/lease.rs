@@ -1,8 +1,9 @@
-//! The node's lease in etcd, and the key `alive/N` under it, by which the others know that the node is there and where.
+//! What a node asks of etcd: its lease, the key `alive/N` under it, by which the others know that the node is there and where, and
+//! transactions on the keys of pools.
 
 use std::sync::atomic::Ordering;
 
-use arden_cluster::{Event, IfAlive, LeaseId, Outcome, Revision};
+use arden_cluster::{Event, IfAlive, LeaseId, Outcome, PoolId, Revision, SetOwner, Transaction};
 
 use super::{Input, Shell};
 use crate::{
@@ -12,6 +13,26 @@ use crate::{
 };
 
 impl Shell {
+    /// Whether the node has a lease, for those that ask it, and for its connections to other nodes.
+    pub(super) fn note_lease(&mut self, now_ns: u64) {
+        let until_ns = self.node.lease_until(now_ns);
+        self.parts.lease.set(until_ns.unwrap_or(0));
+        if until_ns.is_some() != self.has_lease {
+            self.has_lease = until_ns.is_some();
+            self.tell_peers();
+            self.parts.owners.send_replace(());
+        }
+    }
+
+    /// The nodes as etcd had them last. Of this one its own clock says whether it is alive: etcd may be out of reach.
+    pub(super) fn tell_peers(&self) {
+        let (mut known, me) = (self.known.clone(), self.parts.peers.me());
+        if let Some(own) = known.get_mut(&me.node) {
+            own.run = self.has_lease.then(|| me.run.clone());
+        }
+        self.parts.peers.set(known);
+    }
+
     pub(super) fn grant(&self) {
         if self.granting.swap(true, Ordering::AcqRel) {
             return;
@@ -32,12 +53,6 @@ impl Shell {
         });
     }
 
-    /// That etcd has the cluster and this node's entry.
-    fn node_conditions(&self) -> [If; 2] {
-        let entry = If::Has(self.names.node(self.parts.node), self.parts.entry.clone());
-        [self.parts.trust.condition(), entry]
-    }
-
     /// Puts `alive/N` under the lease, which the value names, where etcd has the cluster and this node's entry.
     pub(super) fn claim(&self, lease: LeaseId, if_alive: IfAlive) {
         let key = self.names.alive(self.parts.node);
@@ -46,8 +61,9 @@ impl Shell {
             IfAlive::Absent => If::Changed(key.clone(), 0),
             IfAlive::Under(last) => If::Has(key.clone(), under(last)),
         };
-        let [cluster, entry] = self.node_conditions();
-        let (if_all, put) = ([cluster, entry, known], [Then::Put(key, under(lease), lease.0)]);
+        let mut if_all = self.parts.trust.conditions();
+        if_all.push(known);
+        let put = [Then::Put(key, under(lease), lease.0)];
         let (etcd, wait, inputs) = (self.parts.etcd.clone(), self.wait, self.send_to());
         self.parts.etcd.handle().spawn(async move {
             let outcome = outcome(etcd.transact(&if_all, &put, wait).await);
@@ -74,8 +90,25 @@ impl Shell {
     }
 }
 
+impl Shell {
+    /// A transaction on the keys of a pool, for the node's decisions.
+    pub(super) fn transact(&self, pool: PoolId, number: u64, transaction: &Transaction) {
+        let trust = &self.parts.trust;
+        // Giving up needs the owner key of this lease, and is good also when the node was removed.
+        let gives_up = matches!(transaction.owner, SetOwner::Delete);
+        let mut if_all = if gives_up { vec![trust.cluster()] } else { trust.conditions() };
+        let (conditions, then) = keys::transaction(&self.names, pool, transaction);
+        if_all.extend(conditions);
+        let (etcd, wait, inputs) = (self.parts.etcd.clone(), self.wait, self.send_to());
+        self.parts.etcd.handle().spawn(async move {
+            let outcome = outcome(etcd.transact(&if_all, &then, wait).await);
+            let _ = inputs.send(Input::Node(Event::Transacted { pool, number, outcome }));
+        });
+    }
+}
+
 /// What became of a transaction.
-pub(super) fn outcome(answer: Result<Option<u64>, EtcdError>) -> Outcome {
+fn outcome(answer: Result<Option<u64>, EtcdError>) -> Outcome {
     match answer {
         Ok(Some(revision)) => Outcome::Applied(Revision(revision)),
         Ok(None) | Err(EtcdError::NoLease | EtcdError::NotDone(_)) => Outcome::Refused,
