@@ -511,7 +511,7 @@ impl ClusterAdmin for ClusterApi {
     fn handled_by(&self, node: &OtherNode, request: &NodeRequest) -> Result<NodeResponse> {
         let failed = |e: String| {
             AdminError::failed(
-                format!("node {}, which owns it, does not handle it: {e}", node.name),
+                format!("node {} does not handle it: {e}", node.name),
                 "`arden node list` shows which nodes are alive, `arden node check` whether they are reached",
             )
         };

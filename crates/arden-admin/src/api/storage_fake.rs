@@ -273,7 +273,7 @@ impl VolumeAdmin for FakeStorage {
 fn ownership() -> PoolOwnership {
     PoolOwnership {
         pool: "tank".into(),
-        owner: "a".into(),
+        owner: "n1".into(),
         epoch: 7,
         written: 7,
         state: "owned".into(),
@@ -313,7 +313,8 @@ impl ClusterAdmin for FakeStorage {
         })
     }
     fn ownerships(&self) -> Vec<PoolOwnership> {
-        vec![ownership()]
+        let lost = PoolOwnership { pool: "lost".into(), owner: String::new(), ..ownership() };
+        vec![ownership(), lost]
     }
     fn new_token(&self) -> Result<ClusterToken> {
         Ok(ClusterToken { token: "t".into(), seconds: 3600 })
@@ -324,9 +325,9 @@ impl ClusterAdmin for FakeStorage {
     fn node_name(&self) -> String {
         "n1".to_string()
     }
-    /// The pool `far` is another node's.
+    /// The pools `far` and `pond` are another node's.
     fn owner_elsewhere(&self, pool: PoolKey<'_>) -> Option<OtherNode> {
-        matches!(pool, PoolKey::Name("far") | PoolKey::Id(0xfa)).then(|| self.others().remove(0))
+        matches!(pool, PoolKey::Name("far" | "pond") | PoolKey::Id(0xfa)).then(|| self.others().remove(0))
     }
     fn others(&self) -> Vec<OtherNode> {
         vec![OtherNode { number: 2, name: "n2".into() }]
@@ -335,6 +336,14 @@ impl ClusterAdmin for FakeStorage {
     fn handled_by(&self, node: &OtherNode, request: &NodeRequest) -> Result<NodeResponse> {
         assert_eq!(node.number, 2);
         let body = match (request.method.as_str(), request.path.as_str()) {
+            (_, "/v1/volumes/silent") => {
+                return Err(AdminError::failed("node n2 does not handle it: it is silent", ""));
+            }
+            ("GET", "/v1/pools/pond") => {
+                let of_pond = |name: &str| SpaceInfo { pool: "pond".into(), name: name.into(), ..space() };
+                let spaces = vec![of_pond("vm"), of_pond("p")];
+                serde_json::to_string(&PoolInfo { name: "pond".into(), spaces, ..pool() })
+            }
             ("GET", "/v1/jobs") => {
                 let job = |pool: &str| JobInfo { pool: pool.into(), ..job() };
                 serde_json::to_string(&[job("far"), job("p")])
