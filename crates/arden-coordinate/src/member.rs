@@ -493,6 +493,10 @@ impl ClusterAdmin for ClusterApi {
         self.member.membership.name.clone()
     }
 
+    fn node_number(&self) -> u16 {
+        self.member.number()
+    }
+
     fn owner_elsewhere(&self, pool: PoolKey<'_>) -> Option<OtherNode> {
         let id = match pool {
             PoolKey::Id(id) => id,

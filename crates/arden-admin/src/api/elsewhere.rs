@@ -301,12 +301,45 @@ fn same(one: &Value, other: &Value) -> bool {
     ["pool", "name"].iter().all(|field| one.get(field) == other.get(field))
 }
 
-/// A job of another node is told from this node's.
+/// A job of another node is told from this node's, also in errors.
 fn number_job(asked: &Asked<'_>, node: &OtherNode, item: &mut Value) {
-    let is_job = asked.route.starts_with("/v1/jobs") || asked.route == "/v1/pools/{name}/jobs";
-    if let Some(id) = item.get("id").and_then(Value::as_u64).filter(|_| is_job) {
-        item["id"] = (u64::from(node.number) << NODE_OF_JOB | id).into();
+    if !asked.route.starts_with("/v1/jobs") && asked.route != "/v1/pools/{name}/jobs" {
+        return;
     }
+    if let Some(id) = item.get("id").and_then(Value::as_u64) {
+        item["id"] = numbered(node, id).into();
+    }
+    for field in ["error", "hint"] {
+        if let Some(text) = item.get(field).and_then(Value::as_str) {
+            item[field] = number_text(node, text).into();
+        }
+    }
+}
+
+fn numbered(node: &OtherNode, id: u64) -> u64 {
+    u64::from(node.number) << NODE_OF_JOB | id
+}
+
+/// The text with the numbers of jobs (`job 3`, `job "3"`, `job cancel 3`) as other nodes know them.
+fn number_text(node: &OtherNode, text: &str) -> String {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find("job ") {
+        let after = &rest[at + "job ".len()..];
+        let before_number = ["cancel ", "\""].iter().find(|s| after.starts_with(**s)).map_or(0, |s| s.len());
+        let (before, after) = rest.split_at(at + "job ".len() + before_number);
+        let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+        let (number, after) = after.split_at(digits);
+        out.push_str(before);
+        out.push_str(&number.parse().map_or_else(|_| number.to_owned(), |id| numbered(node, id).to_string()));
+        rest = after;
+    }
+    out + rest
+}
+
+/// A job by the number that its owner has for it: other nodes have this node's number in front.
+pub(super) fn own_job(api: &Api, id: u64) -> u64 {
+    let is_own = id >> NODE_OF_JOB == u64::from(api.cluster.node_number());
+    if is_own { id & ((1 << NODE_OF_JOB) - 1) } else { id }
 }
 
 async fn at_node(api: &Arc<Api>, node: OtherNode, asked: &Asked<'_>, mut request: NodeRequest) -> Result<Response> {

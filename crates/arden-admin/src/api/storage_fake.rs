@@ -2,7 +2,7 @@
 
 use crate::{
     cluster::*,
-    error::{AdminError, Result},
+    error::{AdminError, ErrorKind, Result},
     model::{Id, OpenInfo, SessionInfo},
     snapshot::*,
     storage::*,
@@ -128,8 +128,8 @@ impl Storage for FakeStorage {
     fn jobs(&self) -> Result<Vec<JobInfo>> {
         Ok(vec![job()])
     }
-    fn job(&self, _: u64) -> Result<JobInfo> {
-        Ok(job())
+    fn job(&self, id: u64) -> Result<JobInfo> {
+        Ok(JobInfo { id, ..job() })
     }
     fn change_job(&self, _: u64, _: &JobChange) -> Result<JobInfo> {
         Ok(job())
@@ -325,6 +325,9 @@ impl ClusterAdmin for FakeStorage {
     fn node_name(&self) -> String {
         "n1".to_string()
     }
+    fn node_number(&self) -> u16 {
+        1
+    }
     /// The pools `far` and `pond` are another node's.
     fn owner_elsewhere(&self, pool: PoolKey<'_>) -> Option<OtherNode> {
         matches!(pool, PoolKey::Name("far" | "pond") | PoolKey::Id(0xfa)).then(|| self.others().remove(0))
@@ -338,6 +341,11 @@ impl ClusterAdmin for FakeStorage {
         let body = match (request.method.as_str(), request.path.as_str()) {
             (_, "/v1/volumes/silent") => {
                 return Err(AdminError::failed("node n2 does not handle it: it is silent", ""));
+            }
+            ("DELETE", "/v1/jobs/4") => {
+                let (error, hint) = ("job 4 is done", "`arden job cancel 4`; there is no job \"4\", and no job at 4");
+                let body = serde_json::to_string(&AdminError::new(ErrorKind::Conflict, error, hint)).expect("JSON");
+                return Ok(NodeResponse { status: 409, body });
             }
             ("GET", "/v1/pools/pond") => {
                 let of_pond = |name: &str| SpaceInfo { pool: "pond".into(), name: name.into(), ..space() };

@@ -473,6 +473,21 @@ async fn what_another_node_owns_is_handled_there() {
     }
 }
 
+#[tokio::test]
+async fn a_job_has_one_number_at_each_node() {
+    let f = Fixture::new();
+    // That of this node, as it prints it and as the others do.
+    for id in [3, (1u64 << 32) + 3] {
+        assert_eq!(f.json("GET", &format!("/v1/jobs/{id}"), None).await.1["id"], 3, "{id}");
+    }
+    // What the owner says of its job 4 can be typed here.
+    let there = (2u64 << 32) + 4;
+    let (status, answer) = f.json("DELETE", &format!("/v1/jobs/{there}"), None).await;
+    assert_eq!((status, &answer["error"]), (409, &json!(format!("job {there} is done"))));
+    let hint = format!("`arden job cancel {there}`; there is no job \"{there}\", and no job at 4");
+    assert_eq!(answer["hint"], hint);
+}
+
 /// Knows pools by these names.
 fn know_pools(f: &Fixture, names: &[&str]) {
     let pool = |name: &&str| {
