@@ -216,6 +216,8 @@ pub trait ClusterAdmin: Send + Sync {
     fn raise_level(&self) -> Result<FeatureLevel>;
     /// The name of this node; empty without a cluster.
     fn node_name(&self) -> String;
+    /// The number of this node; 0 without a cluster.
+    fn node_number(&self) -> u16;
     /// Whether this daemon is a node.
     ///
     /// # Errors
@@ -362,6 +364,9 @@ fn alone<T>() -> Result<T> {
 impl ClusterAdmin for NoCluster {
     fn node_name(&self) -> String {
         String::new()
+    }
+    fn node_number(&self) -> u16 {
+        0
     }
     fn owner_elsewhere(&self, _: PoolKey<'_>) -> Option<OtherNode> {
         None

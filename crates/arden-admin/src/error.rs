@@ -78,6 +78,11 @@ impl AdminError {
         let hint = format!("`arden {what} list` shows what there is");
         AdminError::new(ErrorKind::NotFound, format!("there is no {what} {name:?}"), hint)
     }
+    /// An error of kind `Conflict`: a space is named that several pools have.
+    pub fn several_pools(space: &str, pools: &[String]) -> AdminError {
+        let error = format!("the pools {} each have a space {space:?}", pools.join(", "));
+        AdminError::new(ErrorKind::Conflict, error, "say which with --pool")
+    }
     /// An error of kind `Exists`.
     pub fn exists(what: &str, name: &str, hint: impl Into<String>) -> AdminError {
         AdminError::new(ErrorKind::Exists, format!("{what} {name:?} exists already"), hint)

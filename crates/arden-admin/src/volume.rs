@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// A volume that the daemon opens, on a space of its pools or on a file or block device.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeRecord {
     /// The volume's name.
     pub name: String,
@@ -22,9 +22,14 @@ pub struct VolumeRecord {
     /// Absolute path of a file or block device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
-    /// In a cluster: the identity of the pool of its space, so that every node knows it; made by the daemon.
+    /// The identity of the pool of its space: a space of that name in another pool is not this volume's. In a request also the
+    /// pool's name; absent there: the only pool with such a space. Absent in records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
+    /// Identity of the volume, 32 hexadecimal digits: another volume on its device is not opened. Absent in records of earlier versions
+    /// until the volume is opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
     /// Schedules of its snapshots.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub schedules: Vec<SnapshotSchedule>,
@@ -50,6 +55,9 @@ pub struct NewVolume {
     /// The space of the volume, which nothing else uses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub space: Option<String>,
+    /// The pool of the space, needed when several pools have a space of that name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
     /// An absolute path. The file is made with `size_bytes`; an existing one needs `force`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,

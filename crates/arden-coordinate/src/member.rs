@@ -504,6 +504,10 @@ impl ClusterAdmin for ClusterApi {
         self.member.membership.name.clone()
     }
 
+    fn node_number(&self) -> u16 {
+        self.member.number()
+    }
+
     fn owner_elsewhere(&self, pool: PoolKey<'_>) -> Option<OtherNode> {
         let id = match pool {
             PoolKey::Id(id) => id,
@@ -522,7 +526,7 @@ impl ClusterAdmin for ClusterApi {
     fn handled_by(&self, node: &OtherNode, request: &NodeRequest) -> Result<NodeResponse> {
         let failed = |e: String| {
             AdminError::failed(
-                format!("node {}, which owns it, does not handle it: {e}", node.name),
+                format!("node {} does not handle it: {e}", node.name),
                 "`arden node list` shows which nodes are alive, `arden node check` whether they are reached",
             )
         };

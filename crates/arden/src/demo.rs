@@ -174,13 +174,7 @@ impl Keeper {
         }
         let (name, space) = (NAME.to_string(), Some(NAME.to_string()));
         if volumes
-            .attach_volume(&VolumeRecord {
-                name: name.clone(),
-                space: space.clone(),
-                file: None,
-                pool: None,
-                schedules: Vec::new(),
-            })
+            .attach_volume(&VolumeRecord { name: name.clone(), space: space.clone(), ..VolumeRecord::default() })
             .is_ok()
         {
             return Ok(());

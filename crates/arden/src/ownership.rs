@@ -115,10 +115,7 @@ impl Hands for Owned {
         self.addresses.serve(pool.0, Arc::new(move || left.remaining()));
         // Beside what may come next for this pool, which is the end of the ownership at times.
         let volumes = self.volumes.clone();
-        let run = move || {
-            volumes.note_pool(pool.0);
-            volumes.checkpoint_of_pool(pool.0);
-        };
+        let run = move || volumes.checkpoint_of_pool(pool.0);
         if let Err(e) = std::thread::Builder::new().name("arden-checkpoint".into()).spawn(run) {
             tracing::warn!("no thread for a checkpoint: {e}");
         }

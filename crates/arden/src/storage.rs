@@ -599,8 +599,8 @@ impl Which {
         let fits = |s: &&SpaceInfo| s.name == self.name && self.pool.as_ref().is_none_or(|p| *p == s.pool);
         let mut found: Vec<SpaceInfo> = spaces.iter().filter(fits).cloned().collect();
         if found.len() > 1 {
-            let error = format!("several pools have a space {:?}", self.name);
-            return Err(AdminError::new(ErrorKind::Conflict, error, "say which with --pool"));
+            let pools: Vec<String> = found.into_iter().map(|space| space.pool).collect();
+            return Err(AdminError::several_pools(&self.name, &pools));
         }
         let space = found.pop().ok_or_else(|| AdminError::not_found("space", &self.name))?;
         let path = format!("/v1/pools/{}/spaces/{}", segment(&space.pool), segment(&space.name));

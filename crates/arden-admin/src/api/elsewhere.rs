@@ -13,11 +13,12 @@ use axum::{
 use serde_json::Value;
 use tower::ServiceExt;
 
-use super::{Api, BODY_BYTES_MAX, router};
+use super::{Api, BODY_BYTES_MAX, router, which_pool::Having};
 use crate::{
     cluster::{NodeRequest, NodeResponse, OtherNode, PoolKey},
-    error::{AdminError, Result},
+    error::{AdminError, ErrorKind, Result},
     names::key,
+    storage::PoolRecord,
 };
 
 /// Jobs of other nodes have the number of the node in front of their own, from this bit on.
@@ -43,7 +44,9 @@ enum About {
     /// This node, or what all nodes share. A node does not pass it on, and does not handle it for another.
     AnyNode,
     Pool,
+    NewSpace,
     Volume,
+    /// A volume to be made or attached.
     NewVolume,
     Share,
     Job,
@@ -58,6 +61,7 @@ impl About {
             "/v1/pools/{name}/owner" | "/v1/pools/{name}/take" | "/v1/pools/{name}/fence" => About::AnyNode,
             "/v1/jobs/{id}" => About::Job,
             "/v1/volumes" => About::NewVolume,
+            "/v1/pools/{name}/spaces" if method == Method::POST => About::NewSpace,
             "/v1/shares" if method == Method::POST => About::Share,
             "/v1/shares/{name}" if method == Method::PATCH => About::Share,
             route if route.starts_with("/v1/pools/{name}") => About::Pool,
@@ -77,24 +81,72 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    fn target(&self, api: &Api) -> Target {
+    async fn target(&self, api: &Arc<Api>) -> Result<Target> {
         let name = self.names.first().map_or("", String::as_str);
-        let at = |owner: Option<OtherNode>| owner.map_or(Target::Here, Target::Node);
-        // Of a new volume its owner alone knows the pool.
-        let at_volume = |volume: &str| owner_of_volume(api, volume).map_or(Target::Finder, Target::Node);
-        let in_body = |field: &str| self.body.get(field).and_then(Value::as_str);
-        match self.about {
+        Ok(match self.about {
             About::List => Target::All,
             About::Pool => at(api.cluster.owner_elsewhere(PoolKey::Name(name))),
-            About::Volume => at_volume(name),
-            About::NewVolume if in_body("space").is_some() => Target::Finder,
+            About::NewSpace => {
+                self.check_new_space(api, name).await?;
+                at(api.cluster.owner_elsewhere(PoolKey::Name(name)))
+            }
+            About::Volume => self.at_volume(api, name)?,
+            About::NewVolume => self.at_new_volume(api).await?,
             About::Share => {
                 let snapshot = api.state.snapshot();
                 let has = snapshot.shares.get(&key(name)).and_then(|share| share.volume.as_deref());
-                in_body("volume").or(has).map_or(Target::Here, at_volume)
+                match self.in_body("volume").or(has) {
+                    Some(volume) => self.at_volume(api, volume)?,
+                    None => Target::Here,
+                }
             }
             About::Job => at(node_of_job(api, name)),
-            About::AnyNode | About::NewVolume => Target::Here,
+            About::AnyNode => Target::Here,
+        })
+    }
+
+    fn in_body(&self, field: &str) -> Option<&str> {
+        self.body.get(field).and_then(Value::as_str)
+    }
+
+    /// A volume that is shown or closed needs no owner, nor does a schedule.
+    fn needs_owner(&self) -> bool {
+        let is_record = self.route == "/v1/volumes/{name}" && self.method != Method::PATCH;
+        !is_record && !self.route.starts_with("/v1/volumes/{name}/snapshot-schedules")
+    }
+
+    fn at_volume(&self, api: &Api, volume: &str) -> Result<Target> {
+        if let Some(node) = owner_of_volume(api, volume) {
+            return Ok(Target::Node(node));
+        }
+        // Of a record of an earlier version the owner alone knows the pool, and of a new one, where it comes first.
+        let Some(pool) = pool_of_volume(api, volume) else { return Ok(Target::Finder) };
+        at_owner_of(api, &pool, self.needs_owner().then(|| format!("the pool {:?} of volume {volume:?}", pool.name)))
+    }
+
+    /// The node that owns the only pool with such a space, or the pool that is named.
+    async fn at_new_volume(&self, api: &Arc<Api>) -> Result<Target> {
+        let Some(space) = self.in_body("space") else { return Ok(Target::Here) };
+        let pool = match self.in_body("pool") {
+            Some(pool) => Some(pool.to_owned()),
+            None => Having::of(api, space).await.only(space)?,
+        };
+        let snapshot = api.state.snapshot();
+        match pool.and_then(|pool| snapshot.pool_named(&pool)) {
+            Some(pool) => at_owner_of(api, pool, Some(format!("the pool {:?}", pool.name))),
+            None => Ok(Target::Here),
+        }
+    }
+
+    /// The owner of the pool looks at its own pools.
+    async fn check_new_space(&self, api: &Arc<Api>, pool: &str) -> Result<()> {
+        let Some(space) = self.in_body("name") else { return Ok(()) };
+        let having = Having::of(api, space).await;
+        match having.pools.iter().find(|other| key(other) != key(pool)) {
+            Some(other) => {
+                Err(AdminError::exists("space", space, format!("pool {other:?} has it: choose another name")))
+            }
+            None => Ok(()),
         }
     }
 
@@ -106,6 +158,33 @@ impl Asked<'_> {
             _ => api.cluster.owner_elsewhere(PoolKey::Name(field("pool")?)),
         }
     }
+}
+
+fn at(owner: Option<OtherNode>) -> Target {
+    owner.map_or(Target::Here, Target::Node)
+}
+
+/// Where a pool is. `needed`: what is refused while no node owns it.
+fn at_owner_of(api: &Api, pool: &PoolRecord, needed: Option<String>) -> Result<Target> {
+    if let Some(node) = api.cluster.owner_elsewhere(PoolKey::Name(&pool.name)) {
+        return Ok(Target::Node(node));
+    }
+    let is_here = |owner: &str| owner == api.cluster.node_name();
+    match (needed, api.cluster.ownerships().into_iter().find(|o| key(&o.pool) == key(&pool.name))) {
+        (Some(what), Some(ownership)) if !is_here(&ownership.owner) => Err(AdminError::new(
+            ErrorKind::Conflict,
+            format!("no node that is alive owns {what} now"),
+            "`arden pool list` shows why, and when a node has it",
+        )),
+        _ => Ok(Target::Here),
+    }
+}
+
+/// The pool of a volume that is known with it.
+fn pool_of_volume(api: &Api, volume: &str) -> Option<PoolRecord> {
+    let snapshot = api.state.snapshot();
+    let pool = snapshot.volumes.get(&key(volume))?.pool.as_deref()?;
+    snapshot.pools.values().find(|known| known.id == pool).cloned()
 }
 
 fn owner_of_volume(api: &Api, volume: &str) -> Option<OtherNode> {
@@ -154,7 +233,10 @@ pub(super) async fn at_owner(
         path: path.to_owned(),
         body: String::from_utf8_lossy(&bytes).into_owned(),
     };
-    let target = asked.target(&api);
+    let target = match asked.target(&api).await {
+        Ok(target) => target,
+        Err(e) => return e.into_response(),
+    };
     let here = Request::from_parts(parts.clone(), Body::from(bytes));
     match target {
         Target::Here => next.run(here).await,
@@ -164,13 +246,7 @@ pub(super) async fn at_owner(
             if response.status() != StatusCode::NOT_FOUND {
                 return response;
             }
-            for node in api.cluster.others() {
-                match at_node(&api, node, &asked, passed_on.clone()).await {
-                    Ok(found) if found.status() != StatusCode::NOT_FOUND => return found,
-                    _ => {}
-                }
-            }
-            response
+            elsewhere(&api, &asked, &passed_on).await.unwrap_or(response)
         }
         Target::All => {
             let response = next.run(here).await;
@@ -183,6 +259,22 @@ pub(super) async fn at_owner(
             }
         }
     }
+}
+
+/// The answer of the other node that knows what is asked about; of a node that does not answer, where no other knows it.
+async fn elsewhere(api: &Arc<Api>, asked: &Asked<'_>, request: &NodeRequest) -> Option<Response> {
+    let mut silent = Vec::new();
+    for node in api.cluster.others() {
+        match at_node(api, node, asked, request.clone()).await {
+            Ok(found) if found.status() != StatusCode::NOT_FOUND => return Some(found),
+            Ok(_) => {}
+            Err(e) => silent.push(e),
+        }
+    }
+    silent.pop().map(|e| {
+        let error = format!("the nodes that answer do not have it; {}", e.error);
+        AdminError::failed(error, e.hint).into_response()
+    })
 }
 
 /// What this node lists, with what the owners say of what is theirs. A node that does not answer is in the log.
@@ -209,12 +301,45 @@ fn same(one: &Value, other: &Value) -> bool {
     ["pool", "name"].iter().all(|field| one.get(field) == other.get(field))
 }
 
-/// A job of another node is told from this node's.
+/// A job of another node is told from this node's, also in errors.
 fn number_job(asked: &Asked<'_>, node: &OtherNode, item: &mut Value) {
-    let is_job = asked.route.starts_with("/v1/jobs") || asked.route == "/v1/pools/{name}/jobs";
-    if let Some(id) = item.get("id").and_then(Value::as_u64).filter(|_| is_job) {
-        item["id"] = (u64::from(node.number) << NODE_OF_JOB | id).into();
+    if !asked.route.starts_with("/v1/jobs") && asked.route != "/v1/pools/{name}/jobs" {
+        return;
     }
+    if let Some(id) = item.get("id").and_then(Value::as_u64) {
+        item["id"] = numbered(node, id).into();
+    }
+    for field in ["error", "hint"] {
+        if let Some(text) = item.get(field).and_then(Value::as_str) {
+            item[field] = number_text(node, text).into();
+        }
+    }
+}
+
+fn numbered(node: &OtherNode, id: u64) -> u64 {
+    u64::from(node.number) << NODE_OF_JOB | id
+}
+
+/// The text with the numbers of jobs (`job 3`, `job "3"`, `job cancel 3`) as other nodes know them.
+fn number_text(node: &OtherNode, text: &str) -> String {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find("job ") {
+        let after = &rest[at + "job ".len()..];
+        let before_number = ["cancel ", "\""].iter().find(|s| after.starts_with(**s)).map_or(0, |s| s.len());
+        let (before, after) = rest.split_at(at + "job ".len() + before_number);
+        let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+        let (number, after) = after.split_at(digits);
+        out.push_str(before);
+        out.push_str(&number.parse().map_or_else(|_| number.to_owned(), |id| numbered(node, id).to_string()));
+        rest = after;
+    }
+    out + rest
+}
+
+/// A job by the number that its owner has for it: other nodes have this node's number in front.
+pub(super) fn own_job(api: &Api, id: u64) -> u64 {
+    let is_own = id >> NODE_OF_JOB == u64::from(api.cluster.node_number());
+    if is_own { id & ((1 << NODE_OF_JOB) - 1) } else { id }
 }
 
 async fn at_node(api: &Arc<Api>, node: OtherNode, asked: &Asked<'_>, mut request: NodeRequest) -> Result<Response> {

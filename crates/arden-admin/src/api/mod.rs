@@ -9,6 +9,7 @@ pub(crate) mod routes;
 mod snapshot;
 mod storage;
 mod volume;
+mod which_pool;
 
 use std::{
     os::unix::fs::PermissionsExt,

@@ -10,7 +10,7 @@ use axum::{
     response::Response,
 };
 
-use super::{Api, Body, cluster::with_owners, handlers::created};
+use super::{Api, Body, cluster::with_owners, elsewhere::own_job, handlers::created};
 use crate::{
     error::{AdminError, Result},
     storage::{
@@ -119,7 +119,7 @@ pub(super) async fn jobs(State(api): Ctx) -> Answer<Vec<JobInfo>> {
 }
 
 pub(super) async fn job(State(api): Ctx, Path(id): Path<String>) -> Answer<JobInfo> {
-    let id = number("job", &id)?;
+    let id = own_job(&api, number("job", &id)?);
     api.blocking(move |api| api.storage.job(id)).await.map(Json)
 }
 
@@ -128,12 +128,12 @@ pub(super) async fn change_job(
     Path(id): Path<String>,
     Body(change): Body<JobChange>,
 ) -> Answer<JobInfo> {
-    let id = number("job", &id)?;
+    let id = own_job(&api, number("job", &id)?);
     api.blocking(move |api| api.storage.change_job(id, &change)).await.map(Json)
 }
 
 pub(super) async fn cancel_job(State(api): Ctx, Path(id): Path<String>) -> Result<StatusCode> {
-    let id = number("job", &id)?;
+    let id = own_job(&api, number("job", &id)?);
     api.blocking(move |api| api.storage.cancel_job(id)).await?;
     tracing::info!(job = id, "job cancelled");
     Ok(StatusCode::NO_CONTENT)

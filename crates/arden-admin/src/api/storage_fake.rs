@@ -2,7 +2,7 @@
 
 use crate::{
     cluster::*,
-    error::{AdminError, Result},
+    error::{AdminError, ErrorKind, Result},
     model::{Id, OpenInfo, SessionInfo},
     snapshot::*,
     storage::*,
@@ -128,8 +128,8 @@ impl Storage for FakeStorage {
     fn jobs(&self) -> Result<Vec<JobInfo>> {
         Ok(vec![job()])
     }
-    fn job(&self, _: u64) -> Result<JobInfo> {
-        Ok(job())
+    fn job(&self, id: u64) -> Result<JobInfo> {
+        Ok(JobInfo { id, ..job() })
     }
     fn change_job(&self, _: u64, _: &JobChange) -> Result<JobInfo> {
         Ok(job())
@@ -273,7 +273,7 @@ impl VolumeAdmin for FakeStorage {
 fn ownership() -> PoolOwnership {
     PoolOwnership {
         pool: "tank".into(),
-        owner: "a".into(),
+        owner: "n1".into(),
         epoch: 7,
         written: 7,
         state: "owned".into(),
@@ -313,7 +313,8 @@ impl ClusterAdmin for FakeStorage {
         })
     }
     fn ownerships(&self) -> Vec<PoolOwnership> {
-        vec![ownership()]
+        let lost = PoolOwnership { pool: "lost".into(), owner: String::new(), ..ownership() };
+        vec![ownership(), lost]
     }
     fn new_token(&self) -> Result<ClusterToken> {
         Ok(ClusterToken { token: "t".into(), seconds: 3600 })
@@ -324,9 +325,12 @@ impl ClusterAdmin for FakeStorage {
     fn node_name(&self) -> String {
         "n1".to_string()
     }
-    /// The pool `far` is another node's.
+    fn node_number(&self) -> u16 {
+        1
+    }
+    /// The pools `far` and `pond` are another node's.
     fn owner_elsewhere(&self, pool: PoolKey<'_>) -> Option<OtherNode> {
-        matches!(pool, PoolKey::Name("far") | PoolKey::Id(0xfa)).then(|| self.others().remove(0))
+        matches!(pool, PoolKey::Name("far" | "pond") | PoolKey::Id(0xfa)).then(|| self.others().remove(0))
     }
     fn others(&self) -> Vec<OtherNode> {
         vec![OtherNode { number: 2, name: "n2".into() }]
@@ -335,6 +339,19 @@ impl ClusterAdmin for FakeStorage {
     fn handled_by(&self, node: &OtherNode, request: &NodeRequest) -> Result<NodeResponse> {
         assert_eq!(node.number, 2);
         let body = match (request.method.as_str(), request.path.as_str()) {
+            (_, "/v1/volumes/silent") => {
+                return Err(AdminError::failed("node n2 does not handle it: it is silent", ""));
+            }
+            ("DELETE", "/v1/jobs/4") => {
+                let (error, hint) = ("job 4 is done", "`arden job cancel 4`; there is no job \"4\", and no job at 4");
+                let body = serde_json::to_string(&AdminError::new(ErrorKind::Conflict, error, hint)).expect("JSON");
+                return Ok(NodeResponse { status: 409, body });
+            }
+            ("GET", "/v1/pools/pond") => {
+                let of_pond = |name: &str| SpaceInfo { pool: "pond".into(), name: name.into(), ..space() };
+                let spaces = vec![of_pond("vm"), of_pond("p")];
+                serde_json::to_string(&PoolInfo { name: "pond".into(), spaces, ..pool() })
+            }
             ("GET", "/v1/jobs") => {
                 let job = |pool: &str| JobInfo { pool: pool.into(), ..job() };
                 serde_json::to_string(&[job("far"), job("p")])

@@ -474,6 +474,96 @@ async fn what_another_node_owns_is_handled_there() {
 }
 
 #[tokio::test]
+async fn a_job_has_one_number_at_each_node() {
+    let f = Fixture::new();
+    // That of this node, as it prints it and as the others do.
+    for id in [3, (1u64 << 32) + 3] {
+        assert_eq!(f.json("GET", &format!("/v1/jobs/{id}"), None).await.1["id"], 3, "{id}");
+    }
+    // What the owner says of its job 4 can be typed here.
+    let there = (2u64 << 32) + 4;
+    let (status, answer) = f.json("DELETE", &format!("/v1/jobs/{there}"), None).await;
+    assert_eq!((status, &answer["error"]), (409, &json!(format!("job {there} is done"))));
+    let hint = format!("`arden job cancel {there}`; there is no job \"{there}\", and no job at 4");
+    assert_eq!(answer["hint"], hint);
+}
+
+/// Knows pools by these names.
+fn know_pools(f: &Fixture, names: &[&str]) {
+    let pool = |name: &&str| {
+        let record = json!({"name": name, "id": format!("id of {name}"), "devices": [], "grace_seconds": 0});
+        (name.to_string(), serde_json::from_value(record).unwrap())
+    };
+    let change = |s: &mut crate::state::Snapshot| {
+        s.pools = names.iter().map(pool).collect();
+        Ok(())
+    };
+    f.fake.1.get().unwrap().change(change).unwrap();
+}
+
+#[tokio::test]
+async fn a_space_of_several_pools_is_not_taken_by_its_name() {
+    let f = Fixture::new();
+    know_pools(&f, &["tank", "pond"]);
+    let create = async |space: &str, pool: Option<&str>| {
+        let mut body = json!({"name": "new", "space": space, "force": true});
+        pool.into_iter().for_each(|pool| body["pool"] = pool.into());
+        f.json("POST", "/v1/volumes", Some(body)).await
+    };
+    // `vm` is a space of both: here of `tank`, at another node of `pond`.
+    let (status, answer) = create("vm", None).await;
+    assert_eq!((status, &answer["hint"]), (409, &json!("say which with --pool")), "{answer}");
+    assert!(answer["error"].as_str().unwrap().contains("pond, tank"), "{answer}");
+    assert_eq!(create("vm", Some("tank")).await.0, 201);
+    for (space, pool) in [("vm", Some("pond")), ("vm", Some("id of pond")), ("p", None)] {
+        let (status, answer) = create(space, pool).await;
+        assert_eq!((status, &answer["path"]), (200, &json!("/v1/volumes")), "{space} {pool:?}: {answer}");
+    }
+    let record = json!({"name": "new", "space": "vm"});
+    assert_eq!(f.json("PUT", "/v1/volumes", Some(record)).await.0, 409);
+    let new_space = async |name: &str| {
+        f.json("POST", "/v1/pools/tank/spaces", Some(json!({"name": name, "layout": "parity"}))).await
+    };
+    assert_eq!(new_space("q").await.0, 201);
+    let (status, answer) = new_space("p").await;
+    assert_eq!((status, &answer["kind"]), (409, &json!("exists")), "{answer}");
+    assert!(answer["hint"].as_str().unwrap().contains("pool \"pond\" has it"), "{answer}");
+    // A pool that nobody has open may have a space of that name, too.
+    know_pools(&f, &["tank", "pond", "lost"]);
+    for (space, says) in [("p", "another pool may have one"), ("none", "not every pool is open")] {
+        let (status, answer) = create(space, None).await;
+        assert!(status == 409 && answer["error"].as_str().unwrap().contains(says), "{answer}");
+        assert!(answer["error"].as_str().unwrap().contains("lost"), "{answer}");
+    }
+    assert_eq!(create("p", Some("pond")).await.0, 200);
+    assert_eq!(new_space("q").await.0, 201);
+}
+
+#[tokio::test]
+async fn a_volume_without_an_owner_is_not_said_to_be_missing() {
+    let f = Fixture::new();
+    know_pools(&f, &["tank", "lost"]);
+    let volume = json!({"name": "docs", "space": "s", "pool": "id of lost"});
+    let volume: crate::volume::VolumeRecord = serde_json::from_value(volume).unwrap();
+    f.fake.1.get().unwrap().change(|s| Ok(s.volumes.insert("docs".into(), volume.clone()))).unwrap();
+    for (method, path, body) in [
+        ("POST", "/v1/volumes/docs/snapshots", json!({"label": ""})),
+        ("PUT", "/v1/volumes/docs/quotas", json!({})),
+        ("PATCH", "/v1/volumes/docs", json!({})),
+        ("POST", "/v1/shares", json!({"name": "s", "volume": "docs", "path": "/"})),
+        ("POST", "/v1/volumes", json!({"name": "w", "space": "s", "pool": "lost"})),
+    ] {
+        let (status, answer) = f.json(method, path, Some(body)).await;
+        assert_eq!((status, &answer["kind"]), (409, &json!("conflict")), "{path}: {answer}");
+        assert!(answer["error"].as_str().unwrap().contains("owns the pool \"lost\""), "{path}: {answer}");
+    }
+    assert_eq!(f.json("GET", "/v1/volumes/docs", None).await.0, 200);
+    // Of a volume that nobody knows another node may know more.
+    let (status, answer) = f.json("GET", "/v1/volumes/silent", None).await;
+    assert!(status == 500 && answer["error"].as_str().unwrap().contains("node n2"), "{answer}");
+}
+
+#[tokio::test]
 async fn others_change_the_state_while_a_share_is_checked() {
     let f = Fixture::new();
     assert_eq!(f.json("POST", "/v1/shares", Some(json!({"name": "s", "path": "/slow"}))).await.0, 201);

@@ -225,6 +225,11 @@ impl Snapshot {
         Ok(s)
     }
 
+    /// The pool with this name, or with this identity.
+    pub fn pool_named(&self, name: &str) -> Option<&PoolRecord> {
+        self.pools.get(&names::key(name)).or_else(|| self.pools.values().find(|pool| pool.id == name))
+    }
+
     /// The NetBIOS name: the setting or, when it is empty, the host's name.
     pub fn server_name(&self) -> String {
         if self.settings.server_name.is_empty() { names::host_server_name() } else { self.settings.server_name.clone() }

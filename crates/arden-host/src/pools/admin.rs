@@ -75,8 +75,7 @@ impl PoolAdmin {
     fn info(&self, record: &PoolRecord) -> Result<PoolInfo> {
         let slot = self.0.pools.lock().get(&key(&record.name)).cloned();
         let Some(open) = slot.as_ref().and_then(|s| s.open.clone()) else {
-            let never = if self.0.member { "this node does not own it" } else { "not opened yet" };
-            return Ok(show::closed(record, slot.as_ref().map_or(never, |s| &s.reason)));
+            return Ok(show::closed(record, slot.as_ref().map_or(self.0.never_opened(), |s| &s.reason)));
         };
         let (status, levels) = open.ask(|p| async move { Ok((p.status(), p.warning_levels())) })?;
         Ok(show::pool(record, &open, &status, levels))

@@ -249,18 +249,39 @@ impl Pools {
         }
     }
 
-    /// A space for the use of `who`, in whichever pool it lies.
-    pub(crate) fn take_space(&self, space: &str, who: &str) -> Result<SpaceUse> {
+    /// A space for the use of `who`: of the pool with the id `of`, or without one of the only open pool that has such a space.
+    ///
+    /// # Errors
+    /// Not found; conflict, when the pool is not open here, several pools have such a space, or it is in use.
+    pub(crate) fn take_space(&self, space: &str, of: Option<u128>, who: &str) -> Result<SpaceUse> {
         let _one = self.changing.lock();
-        for (_, pool) in self.open_pools() {
-            let name = space.to_string();
-            if pool.ask(move |p| async move { Ok(p.space_named(&name).is_ok()) })? {
-                check_unused(&pool, space)?;
-                pool.uses.lock().insert(space.to_string(), who.to_string());
-                return Ok(SpaceUse { pool, space: space.to_string() });
+        let among = match of {
+            Some(id) => vec![self.opened_with_id(id)?],
+            None => self.open_pools().into_iter().map(|(_, pool)| pool).collect(),
+        };
+        let mut having = Vec::new();
+        for pool in among {
+            let wanted = space.to_string();
+            if pool.ask(move |p| async move { Ok(p.space_named(&wanted).is_ok()) })? {
+                having.push(pool);
             }
         }
-        Err(AdminError::not_found("space", space))
+        if having.len() > 1 {
+            let names: Vec<String> = having.iter().map(|pool| self.name_of(pool.id).unwrap_or_default()).collect();
+            return Err(AdminError::several_pools(space, &names));
+        }
+        let Some(pool) = having.pop() else { return Err(AdminError::not_found("space", space)) };
+        check_unused(&pool, space)?;
+        pool.uses.lock().insert(space.to_string(), who.to_string());
+        Ok(SpaceUse { pool, space: space.to_string() })
+    }
+
+    fn opened_with_id(&self, id: u128) -> Result<Arc<OpenPool>> {
+        let Some(record) = self.record_of(id) else {
+            let error = format!("the pool {id:032x} is not known here");
+            return Err(AdminError::new(ErrorKind::Conflict, error, "`arden pool import` finds it on its disks"));
+        };
+        self.opened(&record.name)
     }
 
     pub(crate) fn sharing(&self) -> &Arc<dyn Sharing> {
@@ -286,7 +307,7 @@ impl Pools {
     fn opened(&self, name: &str) -> Result<Arc<OpenPool>> {
         self.record(name)?;
         let slot = self.pools.lock().get(&key(name)).cloned();
-        let (open, reason) = slot.map_or((None, String::new()), |s| (s.open, s.reason));
+        let (open, reason) = slot.map_or_else(|| (None, self.never_opened().to_string()), |s| (s.open, s.reason));
         open.ok_or_else(|| {
             let hint = match self.member {
                 true => "run this at the node that owns it: `arden pool list` shows which",
@@ -294,6 +315,11 @@ impl Pools {
             };
             AdminError::new(ErrorKind::Conflict, format!("pool {name:?} is closed: {reason}"), hint)
         })
+    }
+
+    /// Why a pool is closed that was not tried to be opened.
+    fn never_opened(&self) -> &'static str {
+        if self.member { "this node does not own it" } else { "not opened yet" }
     }
 
     /// Opens a pool of the state store, with its exports and jobs.

@@ -588,7 +588,7 @@ mod tests {
         let mut stores = Vec::new();
         for volume in ["a", "b"] {
             let file = Some(dir.join(volume));
-            let made = NewVolume { name: volume.into(), space: None, file, size_bytes: Some(1 << 30), force: false };
+            let made = NewVolume { name: volume.into(), file, size_bytes: Some(1 << 30), ..NewVolume::default() };
             volumes.create_volume(&made).unwrap();
             let (store, _) = volumes.store(volume, std::path::Path::new("/")).unwrap();
             for i in 0..12_000 {

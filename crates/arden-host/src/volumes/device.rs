@@ -104,7 +104,7 @@ mod tests {
         use std::os::unix::fs::MetadataExt;
         let dir = std::env::temp_dir().join(format!("arden-log-{}", std::process::id()));
         let pools = pools(&dir);
-        let device = open(pools.take_space("a", "a test").unwrap(), || {}).unwrap();
+        let device = open(pools.take_space("a", None, "a test").unwrap(), || {}).unwrap();
         let taken = || fs::metadata(dir.join("disk")).unwrap().blocks() * 512;
         assert!(device.room_of_files().is_some_and(|room| room > 0));
         let before = taken();
@@ -125,9 +125,9 @@ mod tests {
         let full: Arc<OnceLock<SpaceDevice>> = Arc::default();
         let gives = full.clone();
         let give_back = move || gives.get().unwrap().discard(0, 8 << 30).unwrap();
-        let made = open(pools.take_space("a", "a test").unwrap(), give_back).unwrap();
+        let made = open(pools.take_space("a", None, "a test").unwrap(), give_back).unwrap();
         full.set(made).ok().unwrap();
-        let device = open(pools.take_space("b", "a test").unwrap(), || {}).unwrap();
+        let device = open(pools.take_space("b", None, "a test").unwrap(), || {}).unwrap();
         let piece = device.thin().unwrap().piece_bytes();
         let taken =
             (0..8 << 30).step_by(piece as usize).take_while(|at| later(full.get().unwrap(), *at).is_ok()).count();

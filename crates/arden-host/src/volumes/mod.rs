@@ -3,6 +3,7 @@
 
 mod cache_room;
 mod device;
+mod identity;
 mod integrity;
 mod offline;
 mod quota;
@@ -146,15 +147,12 @@ impl Volumes {
         known.ok_or_else(|| AdminError::not_found("volume", name))
     }
 
-    fn device(&self, record: &VolumeRecord, make: Option<u64>) -> Result<Arc<dyn Device>> {
-        self.device_and_pool(record, make).map(|(device, _)| device)
-    }
-
-    /// The device of a volume, and the pool on which it lies.
+    /// The device of a volume, and the pool on which it lies: the pool that its record names, or the only one with such a space.
     fn device_and_pool(&self, record: &VolumeRecord, make: Option<u64>) -> Result<(Arc<dyn Device>, Option<u128>)> {
         match (&record.space, &record.file) {
             (Some(space), None) => {
-                let taken = self.pools.take_space(space, &format!("volume {}", record.name))?;
+                let taken =
+                    self.pools.take_space(space, identity::pool_of(record)?, &format!("volume {}", record.name))?;
                 let pool = taken.pool();
                 let (all, name) = (self.me.clone(), key(&record.name));
                 let give_back = move || all.upgrade().into_iter().for_each(|all| all.give_back(&name));
@@ -191,8 +189,8 @@ impl Volumes {
     }
 
     fn volume(&self, name: &str) -> Result<(Arc<Volume>, Arc<VolumeHandles>)> {
-        let record = self.record(name)?;
         let mut open = self.open.lock();
+        let record = self.record(name)?;
         if self.is_stopped() {
             return Err(AdminError::failed("the daemon is stopping", ""));
         }
@@ -200,6 +198,7 @@ impl Volumes {
             return Ok((o.volume.clone(), o.handles.clone()));
         }
         let (device, pool) = self.device_and_pool(&record, None)?;
+        self.confirm(&record, pool, &*device)?;
         let bytes_max = self.cache_bytes_max();
         let others: u64 = open.values().map(|o| o.volume.memory().0).sum();
         let mut options = VolumeOptions {
@@ -243,35 +242,6 @@ impl Volumes {
     /// The pool on which an open volume lies.
     pub fn pool_of(&self, name: &str) -> Option<u128> {
         self.open.lock().get(&key(name)).and_then(|open| open.pool)
-    }
-
-    /// Puts into the records of the open volumes on a pool that they are there: nodes that have not opened it learn it.
-    pub fn note_pool(&self, pool: u128) {
-        let id = format!("{pool:032x}");
-        let here: Vec<String> = {
-            let open = self.open.lock();
-            open.iter().filter(|(_, o)| o.pool == Some(pool)).map(|(name, _)| name.clone()).collect()
-        };
-        let noted = self.state.change(|new| {
-            for name in &here {
-                if let Some(record) = new.volumes.get_mut(name) {
-                    record.pool = Some(id.clone());
-                }
-            }
-            Ok(())
-        });
-        if let Err(e) = noted {
-            tracing::warn!("other nodes do not learn which volumes are on a pool: {e}");
-        }
-    }
-
-    /// The other nodes learn on which pool a volume is that came while this node owns it.
-    fn tell_other_nodes(&self, name: &str) {
-        if self.pools.is_member()
-            && let Some(pool) = self.pool_of(name)
-        {
-            self.note_pool(pool);
-        }
     }
 
     /// Makes a checkpoint of each open volume on a pool: what an earlier owner left to be replayed is not replayed again.
@@ -368,6 +338,13 @@ impl Volumes {
         }
         Ok(())
     }
+
+    /// The identity of the pool that a request names.
+    fn named_pool(&self, name: Option<&str>) -> Result<Option<String>> {
+        let snapshot = self.state.snapshot();
+        let found = |name| snapshot.pool_named(name).ok_or_else(|| AdminError::not_found("pool", name));
+        name.map(|name| found(name).map(|pool| pool.id.clone())).transpose()
+    }
 }
 
 impl VolumeAdmin for Volumes {
@@ -389,9 +366,10 @@ impl VolumeAdmin for Volumes {
             self.pools.sharing().check_device(file)?;
         }
         let (name, space, file) = (new.name.clone(), new.space.clone(), new.file.clone());
-        let record = VolumeRecord { name, space, file, pool: None, schedules: Vec::new() };
+        let pool = self.named_pool(new.pool.as_deref())?;
+        let mut record = VolumeRecord { name, space, file, pool, ..VolumeRecord::default() };
         {
-            let device = self.device(&record, new.size_bytes.filter(|_| new.file.is_some()))?;
+            let (device, pool) = self.device_and_pool(&record, new.size_bytes.filter(|_| new.file.is_some()))?;
             let blank = new.size_bytes.is_some() && new.file.is_some() || is_blank(&*device);
             if !blank && !new.force {
                 let what = if matches!(Superblock::read(&*device), Ok(_) | Err(VolError::Later)) {
@@ -414,12 +392,12 @@ impl VolumeAdmin for Volumes {
                 }
             }
             made.map_err(|e| refusal(&record.device(), e))?;
+            (record.pool, record.id) = (pool.map(identity::text), Some(identity::text(id)));
         }
         self.remember(&record)?;
         // What [MS-FSA] 2.1.4.17 asks for, as cheap as it can be had. A volume that comes from elsewhere keeps its own.
         let (volume, _) = Volumes::volume(self, &new.name)?;
         volume.set_last_access(LastAccess::Relative).map_err(|e| refusal(&record.device(), e))?;
-        self.tell_other_nodes(&new.name);
         Ok(self.info(&record))
     }
 
@@ -500,13 +478,13 @@ impl VolumeAdmin for Volumes {
 
     fn attach_volume(&self, record: &VolumeRecord) -> Result<VolumeInfo> {
         self.check_new(&record.name)?;
-        Superblock::read(&*self.device(record, None)?).map_err(|e| refusal(&record.device(), e))?;
-        let record = &VolumeRecord { pool: None, ..record.clone() };
-        self.remember(record)?;
-        if self.pools.is_member() && Volumes::volume(self, &record.name).is_ok() {
-            self.tell_other_nodes(&record.name);
-        }
-        Ok(self.info(record))
+        let record = VolumeRecord { pool: self.named_pool(record.pool.as_deref())?, ..record.clone() };
+        let record = {
+            let (device, pool) = self.device_and_pool(&record, None)?;
+            self.identified(&record, pool, &*device)?
+        };
+        self.remember(&record)?;
+        Ok(self.info(&record))
     }
 }
 

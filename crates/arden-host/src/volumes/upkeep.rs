@@ -92,7 +92,11 @@ impl Volumes {
         let opened = self.open.lock().remove(&key(name));
         match opened {
             Some(open) => open.volume.destroy(),
-            None => Superblock::wipe(&*self.device(&record, None)?),
+            None => {
+                let (device, pool) = self.device_and_pool(&record, None)?;
+                self.check_own(&record, pool, &*device)?;
+                Superblock::wipe(&*device)
+            }
         }
         .map_err(|e| refusal(&record.device(), e))?;
         self.state.change(|s| {

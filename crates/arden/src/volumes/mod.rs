@@ -38,6 +38,9 @@ pub enum VolumeVerb {
         /// Space for the volume, which nothing else uses
         #[arg(long, required_unless_present = "file", conflicts_with = "file")]
         space: Option<String>,
+        /// Pool of the space, needed when several pools have a space of that name
+        #[arg(long, requires = "space")]
+        pool: Option<String>,
         /// File or block device for the volume
         #[arg(long, value_name = "PATH")]
         file: Option<PathBuf>,
@@ -54,6 +57,9 @@ pub enum VolumeVerb {
         name: String,
         #[arg(long, required_unless_present = "file", conflicts_with = "file")]
         space: Option<String>,
+        /// Pool of the space, needed when several pools have a space of that name
+        #[arg(long, requires = "space")]
+        pool: Option<String>,
         #[arg(long, value_name = "PATH")]
         file: Option<PathBuf>,
     },
@@ -282,17 +288,16 @@ fn scrub_text(s: &VolumeScrub) -> String {
 pub fn run(out: &Out, verb: VolumeVerb) -> Result<()> {
     let path = |name: &str| format!("/v1/volumes/{}", segment(name));
     match verb {
-        VolumeVerb::Create { name, space, file, size, force } => {
+        VolumeVerb::Create { name, space, pool, file, size, force } => {
             let file = file.as_deref().map(absolute).transpose()?;
-            let new = NewVolume { name, space, file, size_bytes: size, force };
+            let new = NewVolume { name, space, pool, file, size_bytes: size, force };
             let v: VolumeInfo = out.client.post("/v1/volumes", &new)?;
             out.show(&v, volume_text);
         }
-        VolumeVerb::Attach { name, space, file } => {
+        VolumeVerb::Attach { name, space, pool, file } => {
             let file = file.as_deref().map(absolute).transpose()?;
-            let v: VolumeInfo = out
-                .client
-                .put_body("/v1/volumes", &VolumeRecord { name, space, file, pool: None, schedules: Vec::new() })?;
+            let record = VolumeRecord { name, space, file, pool, ..VolumeRecord::default() };
+            let v: VolumeInfo = out.client.put_body("/v1/volumes", &record)?;
             out.show(&v, volume_text);
         }
         VolumeVerb::Close { name } => {
