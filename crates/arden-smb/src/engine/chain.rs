@@ -4,7 +4,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use arden_auth::Token;
-use arden_store::{commit::LaterCommit, error::StoreError, fs::WaitId, scope::RequestScope};
+use arden_store::{error::StoreError, fs::WaitId, scope::RequestScope};
 use arden_wire::{
     NtStatus,
     cursor::Put,
@@ -28,16 +28,17 @@ use crate::{
         Channel, Peer, PendingRequest, Session, SessionState,
         frame::{put_frame_length, seal_frame},
         signer::{Proof, Signer, answer_signer},
-        work::{Answers, BlockingWork, Parked},
+        work::{BlockingWork, Parked},
     },
-    trees::deferred::Deferred,
 };
 
 mod compound;
 mod elsewhere;
+mod finished;
 
 use compound::Compound;
 use elsewhere::run_when_answered;
+use finished::Finished;
 
 /// Bytes of the answers of a compound that are made at once on the reactor; the others follow elsewhere.
 const INLINE_ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -170,48 +171,6 @@ impl BlockingWork for Job {
     }
 }
 
-/// A message whose answers wait to be sent, now that it is known whether what they speak of is durable.
-struct Finished {
-    state: State,
-    out: Vec<u8>,
-    committed: Result<(), StoreError>,
-    /// Kept from being freed with the frame.
-    commits: Commits,
-}
-
-impl Finished {
-    /// Begins to commit what `state` has changed, without a thread that waits. Answers leave when that is done.
-    fn commit(commit: LaterCommit, state: State, out: Vec<u8>) {
-        state.server.committing.fetch_add(1, Ordering::Relaxed);
-        commit.run(Box::new(move |committed| {
-            Finished { state, out, committed, commits: Commits::default() }.hand_over();
-        }));
-    }
-
-    /// The thread that tells of a commit has to write for others, and must not be the one that frees what is used here. It
-    /// sends the answer itself where no other message of the server waits for a commit: nobody has to be woken for it. Several are
-    /// for their connections, which sign and send them side by side.
-    fn hand_over(self) {
-        let (server, peer) = (self.state.server.clone(), self.state.peer.clone());
-        let alone = server.committing.fetch_sub(1, Ordering::Relaxed) == 1;
-        if let Some(undelivered) = peer.finish(Box::new(self), alone) {
-            server.trees.defer(Deferred::Other(Box::new(move || drop(undelivered))));
-        }
-    }
-}
-
-impl Answers for Finished {
-    fn bytes(&self) -> usize {
-        self.out.len()
-    }
-
-    fn frame(&mut self) -> Vec<u8> {
-        self.commits = self.state.committed(&mut self.out, self.committed);
-        self.state.finish_frame(&mut self.out);
-        std::mem::take(&mut self.out)
-    }
-}
-
 impl Parked for Chain {
     fn peer(&self) -> &Arc<Peer> {
         &self.state.peer
@@ -289,7 +248,7 @@ fn run(mut message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: b
                 state.end_response(out, base, status);
             }
             Outcome::Close(reason) => {
-                state.drop_response(out, base);
+                state.drop_frame(out, base);
                 state.close_connection(reason);
                 return None;
             }
@@ -495,6 +454,12 @@ impl State {
         if self.frame.responses.is_empty() {
             out.truncate(self.frame.start.take().unwrap_or(base));
         }
+    }
+
+    /// Nothing is answered: neither the response that begins at `base` nor those before it in its frame.
+    fn drop_frame(&mut self, out: &mut Vec<u8>, base: usize) {
+        out.truncate(self.frame.start.take().unwrap_or(base));
+        self.frame.responses.clear();
     }
 
     fn end_response(&mut self, out: &mut Vec<u8>, base: usize, status: NtStatus) {

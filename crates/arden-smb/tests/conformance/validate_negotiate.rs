@@ -86,3 +86,14 @@ fn validate_negotiate_info_negative_smb311() {
     c.send(&ioctl(FileId::RELATED, fsctl::VALIDATE_NEGOTIATE_INFO, &input, 24));
     assert!(c.is_closed());
 }
+
+/// Nothing of what was answered before it in its compound is sent.
+#[test]
+fn a_compound_that_ends_the_connection_is_not_answered() {
+    let lab = Lab::new();
+    let mut c = lab.client();
+    let input = validate(ALL_CAPABILITIES, c.guid, 1, &[0x0202, 0x0210, 0x0300, 0x0302, 0x0311]);
+    let sent =
+        c.send_all(&[want("file").req(), ioctl(FileId::RELATED, fsctl::VALIDATE_NEGOTIATE_INFO, &input, 24).related()]);
+    assert!(sent.into_iter().all(|id| c.poll(id).is_none()) && c.is_closed());
+}
