@@ -180,7 +180,7 @@ async fn a_cluster_a_version_and_a_level_that_differ_are_told_on_both_sides() {
         (Me { cluster: "d".into(), ..me(1) }, "cluster"),
         (Me { versions: (99, 99), ..me(1) }, "no version of the protocol in common"),
         (Me { versions: (99, 99), ..me(1) }, "99 to 99"),
-        (Me { versions: (99, 99), ..me(1) }, "1 to 3"),
+        (Me { versions: (99, 99), ..me(1) }, "1 to 4"),
         (Me { feature_level: 2, feature_level_max: 2, ..me(1) }, "feature level"),
     ];
     let mut pair = Pair::new().await;
@@ -199,7 +199,7 @@ async fn a_cluster_a_version_and_a_level_that_differ_are_told_on_both_sides() {
 #[tokio::test]
 async fn nodes_of_adjacent_versions_speak_the_older_one() {
     let mut pair = Pair::new().await;
-    for (versions, spoken) in [((1, 1), 1), ((1, 2), 2), ((2, 3), 3), ((3, 4), 3)] {
+    for (versions, spoken) in [((1, 1), 1), ((1, 2), 2), ((2, 3), 3), ((3, 4), 4), ((4, 5), 4)] {
         let first = pair.first(Me { versions, ..me(1) }, &pair.ids[0]);
         let (there, here) = tokio::join!(first.connect(2), pair.listener.accept());
         assert_eq!((there.unwrap().version, here.unwrap().version), (spoken, spoken), "{versions:?}");
