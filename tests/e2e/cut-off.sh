@@ -37,32 +37,8 @@ async def main():
         await server.serve_forever()
 asyncio.run(main())
 P
-# Has a file open for itself alone, reads it again and again, and says when that ends.
-cat >"$WORK/hold.py" <<'P'
-import sys, time, uuid
-from smbprotocol.connection import Connection
-from smbprotocol.open import CreateDisposition, ImpersonationLevel, Open
-from smbprotocol.session import Session
-from smbprotocol.tree import TreeConnect
-connection = Connection(uuid.uuid4(), "127.0.0.1", int(sys.argv[1]), True)
-connection.connect()
-session = Session(connection, "tester", "pw", require_encryption=False)
-session.connect()
-tree = TreeConnect(session, r"\\127.0.0.1\test")
-tree.connect()
-held = Open(tree, "held")
-held.create(ImpersonationLevel.Impersonation, 0x12019F, 0, 0, CreateDisposition.FILE_OPEN_IF, 0)
-held.write(b"held", 0)
-print("open", flush=True)
-try:
-    while True:
-        held.read(0, 4)
-        time.sleep(0.05)
-except Exception as e:
-    print(f"lost {type(e).__name__}", flush=True)
-P
 hold() { # at the second node
-  python_client "$WORK/hold.py" "${port[n2]}" >"$WORK/hold" 2>&1 & pid[hold]=$!
+  python_client "$ROOT/tests/e2e/hold-client.py" "${port[n2]}" test held read >"$WORK/hold" 2>&1 & pid[hold]=$!
   until_true 15 grep -q open "$WORK/hold" || { cat "$WORK/hold"; fail "nothing is open"; }
   says 'held' at n1 open list || fail "the owner does not have the open"
 }

@@ -67,25 +67,7 @@ says NT_STATUS_ACCESS_DENIED smbclient "//$ADDR/t4" -p "$PORT" -U "$LOGIN" -c ls
 at n1 share set t4 --clear-deny >/dev/null
 
 note "sessions and opens of all nodes"
-cat >"$WORK/hold.py" <<'P'
-import sys, time, uuid
-from smbprotocol.connection import Connection
-from smbprotocol.open import CreateDisposition, CreateOptions, FilePipePrinterAccessMask, ImpersonationLevel, Open, ShareAccess
-from smbprotocol.session import Session
-from smbprotocol.tree import TreeConnect
-connection = Connection(uuid.uuid4(), "127.0.0.1", int(sys.argv[1]), True)
-connection.connect()
-session = Session(connection, "tester", "pw", require_encryption=False)
-session.connect()
-tree = TreeConnect(session, r"\\127.0.0.1\ca")
-tree.connect()
-held = Open(tree, r"d\moved")
-held.create(ImpersonationLevel.Impersonation, FilePipePrinterAccessMask.GENERIC_READ, 0, ShareAccess.FILE_SHARE_READ,
-            CreateDisposition.FILE_OPEN, CreateOptions.FILE_NON_DIRECTORY_FILE)
-print("open", flush=True)
-time.sleep(60)
-P
-python_client "$WORK/hold.py" "$PORT" >"$WORK/hold" 2>&1 &
+python_client "$ROOT/tests/e2e/hold-client.py" "$PORT" ca 'd\moved' shared >"$WORK/hold" 2>&1 &
 pid[hold]=$!
 until_true 10 grep -q open "$WORK/hold" || { cat "$WORK/hold"; fail "nothing is open"; }
 for n in n1 n2; do

@@ -9,7 +9,7 @@ use std::{
 
 use arden_wire::dtyp::Sid;
 
-/// A lane writes so much in its turn. Who writes more at once, as a frame is not divided, misses turns for it.
+/// A lane writes so much in its turn. Who writes a longer frame misses turns for it, though short ones of others go between its pieces.
 const TURN_BYTES: usize = 64 << 10;
 /// Lanes that are kept though they are empty.
 const EMPTY_LANES_MAX: usize = 64;
