@@ -49,6 +49,9 @@ const LEAVE_WAIT: Duration = Duration::from_secs(60);
 /// Limit of a client's name.
 const CLIENT_NAME_BYTES_MAX: usize = 1024;
 const POLL: Duration = Duration::from_millis(20);
+/// A node that has just started is waited for so long after its lease of before, and looked at so often.
+const READY_WAIT: Duration = Duration::from_secs(3);
+const READY_POLL: Duration = Duration::from_millis(200);
 
 /// A move of a client is kept in etcd for so long, for nodes whose watch was broken.
 const CLIENT_MOVE_SECONDS: u64 = 60;
@@ -346,6 +349,29 @@ impl ClusterApi {
         false
     }
 
+    /// Tries it again while a node that has just started may come to be ready: a lease of its run of before may have to end first.
+    fn soon<T>(&self, attempt: impl Fn() -> Result<T>) -> Result<T> {
+        let end = Instant::now() + Duration::from_secs(self.member.membership.cluster.lease_seconds) + READY_WAIT;
+        loop {
+            match attempt() {
+                Err(e) if e.kind == ErrorKind::Conflict && Instant::now() < end => thread::sleep(READY_POLL),
+                answer => return answer,
+            }
+        }
+    }
+
+    /// The node, if it can take a pool now.
+    fn ready(&self, node: &str) -> Result<NodeInfo> {
+        let node = self.node(node)?;
+        if !node.alive {
+            return Err(conflict(format!("node {} is not alive", node.name), "`arden node list` shows who is"));
+        }
+        match departure::takes_pools(&self.member.etcd, &self.member.peers, node.number, &node.run) {
+            Ok(()) => Ok(node),
+            Err(why) => Err(conflict(format!("node {} cannot take the pool now: {why}", node.name), "try again")),
+        }
+    }
+
     /// A blocked pool: the record's epoch and `written` become the newest of record and labels, and there are no holders.
     fn unblock(&self, pool: PoolId, keys: &PoolKeys) -> Result<()> {
         let hands = self.member.hands.lock().clone();
@@ -553,7 +579,8 @@ impl ClusterAdmin for ClusterApi {
     fn change_node(&self, node: &str, change: &NodeChange) -> Result<NodeInfo> {
         let found = self.node(node)?;
         let (etcd, trust) = (&self.member.etcd, &self.member.trust);
-        if !departure::set_drained(etcd, trust, &self.member.peers, (found.number, change.drained))? {
+        let set = || departure::set_drained(etcd, trust, &self.member.peers, (found.number, change.drained));
+        if !self.soon(set)? {
             return Err(AdminError::not_found("node", node));
         }
         let is_its = |p: PoolId| self.seen_of(p).keys.view.owner.is_some_and(|o| o.node.0 == found.number);
@@ -584,19 +611,12 @@ impl ClusterAdmin for ClusterApi {
 
     fn move_pool(&self, pool: &str, to: &PoolMove) -> Result<PoolOwnership> {
         let id = self.pool(pool)?;
-        let cluster = self.cluster()?;
-        let node =
-            cluster.nodes.iter().find(|n| n.name == to.to).ok_or_else(|| AdminError::not_found("node", &to.to))?;
-        if !node.alive {
-            return Err(conflict(format!("node {} is not alive", node.name), "`arden node list` shows who is"));
-        }
+        let node = self.soon(|| self.ready(&to.to))?;
         let state = self.seen_of(id);
         let owner = state.keys.view.owner.ok_or_else(|| conflict(format!("nobody owns the pool {pool}"), "wait"))?;
         if owner.node.0 == node.number {
             return Ok(self.shown(id));
         }
-        departure::takes_pools(&self.member.etcd, &self.member.peers, node.number, &node.run)
-            .map_err(|why| conflict(format!("node {} cannot take the pool now: {why}", node.name), "try again"))?;
         let names = self.member.membership.names();
         let value = keys::encode(&MoveValue { to: node.number, epoch: owner.epoch.0 });
         let conditions = vec![If::Changed(names.record(id), state.keys.view.changed.0)];

@@ -389,7 +389,8 @@ impl Pools {
             Box::pin(async move {
                 let mut devices = Vec::new();
                 for p in &paths {
-                    devices.push(reserve::wrap(guards.as_ref(), devices::open_soon(&rt, p, &labels).await?));
+                    let device = devices::open_soon(&rt, p, &labels).await?;
+                    devices.push(reserve::wrap(&rt, p, guards.as_ref(), device));
                 }
                 let options = OpenOptions { config, discard };
                 Pool::open_as(&rt, devices, Some(id), options, right).await

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{TryRecvError, channel};
 use std::thread;
 
@@ -18,8 +18,10 @@ use arden_space::{SpaceError, SpaceResult};
 
 use super::{Pools, devices};
 
-/// How often a reservation that is being changed is looked at.
+/// How often a reservation that is being changed or read is looked at.
 const POLL_NS: u64 = 2_000_000;
+/// A disk that failed has so long to tell its keys. Then it is a broken one.
+const KEYS_WAIT_NS: u64 = 2_000_000_000;
 
 /// The disks that one ownership of a pool has entered.
 #[derive(Default)]
@@ -88,11 +90,64 @@ impl PoolGuard {
     }
 }
 
+/// Whether the key of an ownership is still registered with one disk; why that cannot be read. Blocks.
+type IsRegistered = Box<dyn Fn() -> Result<bool, String> + Send + Sync>;
+
+/// Whether a command failed because the key was taken away. A disk may end a command that way that was under way when its path's key
+/// was preempted: an abort (SPC-4, PREEMPT AND ABORT) is an I/O error for the host, and so is what Linux's NVMe target answers
+/// until the preempting is done.
+struct KeyLook {
+    is_registered: IsRegistered,
+    /// Looks begun and ended; there is one at a time. What failed before a look began may rely on it.
+    begun: AtomicU64,
+    ended: AtomicU64,
+    /// By the last one.
+    is_gone: AtomicBool,
+}
+
+impl KeyLook {
+    fn new(is_registered: IsRegistered) -> Arc<KeyLook> {
+        let (begun, ended) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(KeyLook { is_registered, begun, ended, is_gone: AtomicBool::new(false) })
+    }
+
+    /// Waits for a look that begins now or later. On the pool's thread.
+    async fn is_gone(self: &Arc<KeyLook>, rt: &Rt) -> bool {
+        let (wanted, end) = (self.begun.load(Ordering::Acquire) + 1, rt.now_ns() + KEYS_WAIT_NS);
+        while self.ended.load(Ordering::Acquire) < wanted {
+            if rt.now_ns() >= end {
+                return false;
+            }
+            self.begin();
+            rt.sleep_ns(POLL_NS).await;
+        }
+        self.is_gone.load(Ordering::Acquire)
+    }
+
+    /// On a thread of its own, unless one is under way.
+    fn begin(self: &Arc<KeyLook>) {
+        let ended = self.ended.load(Ordering::Acquire);
+        if self.begun.load(Ordering::Acquire) != ended {
+            return;
+        }
+        let look = self.clone();
+        let run = move || {
+            look.is_gone.store((look.is_registered)() == Ok(false), Ordering::Release);
+            look.ended.store(ended + 1, Ordering::Release);
+        };
+        if thread::Builder::new().name("arden-reserve".into()).spawn(run).is_ok() {
+            self.begun.store(ended + 1, Ordering::Release);
+        }
+    }
+}
+
 /// A disk of a pool with a guard. After a conflict on one of them none gets another command: a disk whose key a successor has not come
 /// to yet would be told that the other one is missing.
 struct Guarded {
     inner: Rc<dyn BlockDevice>,
     guard: Arc<PoolGuard>,
+    look: Arc<KeyLook>,
+    rt: Rt,
 }
 
 impl Guarded {
@@ -101,7 +156,14 @@ impl Guarded {
             return Box::pin(std::future::ready(Err(e)));
         }
         let (answer, guard) = (ask(), self.guard.clone());
-        Box::pin(async move { guard.look_at(answer.await) })
+        let (look, rt) = (self.look.clone(), self.rt.clone());
+        Box::pin(async move {
+            let answer = match answer.await {
+                Err(IoError::Media | IoError::Gone) if look.is_gone(&rt).await => Err(IoError::Conflict),
+                answer => answer,
+            };
+            guard.look_at(answer)
+        })
     }
 }
 
@@ -163,11 +225,14 @@ impl SharedReads for GuardedReads {
 }
 
 /// The disk under the guard of its pool, if there is one.
-pub fn wrap(guard: Option<&Arc<PoolGuard>>, inner: Rc<dyn BlockDevice>) -> Rc<dyn BlockDevice> {
-    match guard {
-        Some(guard) => Rc::new(Guarded { inner, guard: guard.clone() }),
-        None => inner,
-    }
+pub fn wrap(rt: &Rt, path: &Path, guard: Option<&Arc<PoolGuard>>, inner: Rc<dyn BlockDevice>) -> Rc<dyn BlockDevice> {
+    let Some(guard) = guard.cloned() else { return inner };
+    let (path, protocol, key) = (path.to_path_buf(), guard.protocol, guard.key);
+    let is_registered = move || {
+        let keys = disk(&path, protocol)?.path.keys().map_err(|e| e.to_string())?;
+        Ok(keys.contains(&key.raw()))
+    };
+    Rc::new(Guarded { inner, guard, look: KeyLook::new(Box::new(is_registered)), rt: rt.clone() })
 }
 
 fn disk(path: &Path, protocol: Protocol) -> Result<Disk, String> {
@@ -204,7 +269,7 @@ pub async fn open_device(
             }
         }
     }
-    Ok(wrap(guard, dev))
+    Ok(wrap(rt, path, guard, dev))
 }
 
 /// Waits until no command of before, of this process or one that was killed, is on its way to the disk.
@@ -369,18 +434,17 @@ mod tests {
 
     use super::*;
 
-    /// Refuses writes as a reservation does, and counts commands.
+    /// A disk that fails with an error or not, and counts commands.
     struct Reserved {
         info: DeviceInfo,
-        conflicts: bool,
+        fails: Option<IoError>,
         commands: Rc<Cell<u32>>,
     }
 
     impl Reserved {
         fn answer<T: 'static>(&self, ok: T) -> LocalFuture<IoResult<T>> {
             self.commands.set(self.commands.get() + 1);
-            let answer = if self.conflicts { Err(IoError::Conflict) } else { Ok(ok) };
-            Box::pin(std::future::ready(answer))
+            Box::pin(std::future::ready(self.fails.map_or(Ok(ok), Err)))
         }
     }
 
@@ -417,32 +481,105 @@ mod tests {
         assert_eq!([disk.absent(victim(4, true)), disk.absent(victim(5, false))], [Absent::Ended; 2]);
     }
 
-    #[test]
-    fn a_conflict_on_one_disk_ends_commands_to_all_and_is_told_once() {
+    /// A guard, and whether it has told.
+    fn guard() -> (Arc<PoolGuard>, Arc<AtomicBool>) {
         let told = Arc::new(AtomicBool::new(false));
         let tells = told.clone();
+        let tell = move || assert!(!tells.swap(true, Ordering::SeqCst), "told twice");
         let key = Key::new(1, 1, 1).unwrap();
-        let guard = PoolGuard::new(
-            key,
-            Protocol::Scsi,
-            Box::new(move || assert!(!tells.swap(true, Ordering::SeqCst), "told twice")),
-            Box::new(|_| Ok(())),
-        );
-        let commands = Rc::new(Cell::new(0));
-        let device = |conflicts| {
-            let info = DeviceInfo {
-                name: String::new(),
-                size_bytes: 1 << 20,
-                media: arden_block::Media::Unknown,
-                model: String::new(),
-                serial: String::new(),
-            };
-            wrap(Some(&guard), Rc::new(Reserved { info, conflicts, commands: commands.clone() }))
+        (PoolGuard::new(key, Protocol::Scsi, Box::new(tell), Box::new(|_| Ok(()))), told)
+    }
+
+    fn guarded(
+        rt: &Rt,
+        guard: &Arc<PoolGuard>,
+        (fails, commands): (Option<IoError>, &Rc<Cell<u32>>),
+        is_registered: IsRegistered,
+    ) -> Rc<Guarded> {
+        let info = DeviceInfo {
+            name: String::new(),
+            size_bytes: 1 << 20,
+            media: arden_block::Media::Unknown,
+            model: String::new(),
+            serial: String::new(),
         };
-        let (good, fenced) = (device(false), device(true));
-        let rt = Rt::virtual_clock(1);
+        let inner = Rc::new(Reserved { info, fails, commands: commands.clone() });
+        Rc::new(Guarded { inner, guard: guard.clone(), look: KeyLook::new(is_registered), rt: rt.clone() })
+    }
+
+    fn block() -> SharedBuf {
+        Buf::zeroed(4096).share()
+    }
+
+    /// Linux's NVMe target fails what arrives while the key is being taken away, and does not say "conflict".
+    #[test]
+    fn a_command_that_failed_because_the_key_was_taken_is_a_conflict() {
+        let rt = Rt::real_with_threads();
+        let (within, commands) = (rt.clone(), Rc::new(Cell::new(0)));
         rt.block_on(async move {
-            let block = || Buf::zeroed(4096).share();
+            for (error, registered, answer) in [
+                (IoError::Media, Ok(false), IoError::Conflict),
+                (IoError::Gone, Ok(false), IoError::Conflict),
+                (IoError::Media, Ok(true), IoError::Media),
+                (IoError::Gone, Err("the disk does not answer".to_string()), IoError::Gone),
+                (IoError::NoSpace, Ok(false), IoError::NoSpace),
+            ] {
+                let (guard, told) = guard();
+                let is_registered = registered.clone();
+                let disk = guarded(&within, &guard, (Some(error), &commands), Box::new(move || is_registered.clone()));
+                assert_eq!(disk.write(0, block(), true).await, Err(answer), "{error:?} {registered:?}");
+                assert_eq!(told.load(Ordering::SeqCst), answer == IoError::Conflict);
+            }
+        })
+        .unwrap();
+        rt.shutdown();
+    }
+
+    /// The key is taken after one command failed and before the next one does: the second may not rely on the look of the first.
+    #[test]
+    fn a_command_relies_on_a_look_that_began_after_it_failed() {
+        let rt = Rt::real_with_threads();
+        let (within, commands) = (rt.clone(), Rc::new(Cell::new(0)));
+        rt.block_on(async move {
+            let (guard, told) = guard();
+            let (looks, goes_on) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+            let (counted, waits) = (looks.clone(), goes_on.clone());
+            let is_registered = move || {
+                let is_first = counted.fetch_add(1, Ordering::SeqCst) == 0;
+                while is_first && !waits.load(Ordering::SeqCst) {
+                    thread::yield_now();
+                }
+                Ok(is_first)
+            };
+            let failing = (Some(IoError::Media), &commands);
+            let disk = guarded(&within, &guard, failing, Box::new(is_registered));
+            let write = |disk: Rc<Guarded>| async move { disk.write(0, block(), true).await };
+            let first = within.spawn_value(write(disk.clone()));
+            while looks.load(Ordering::SeqCst) == 0 {
+                within.sleep_ns(POLL_NS).await;
+            }
+            let others: Vec<_> = (0..4).map(|_| within.spawn_value(write(disk.clone()))).collect();
+            within.sleep_ns(POLL_NS).await;
+            goes_on.store(true, Ordering::SeqCst);
+            assert_eq!(first.await, Err(IoError::Media));
+            for other in others {
+                assert_eq!(other.await, Err(IoError::Conflict));
+            }
+            assert!(told.load(Ordering::SeqCst));
+            assert_eq!(looks.load(Ordering::SeqCst), 2, "commands that fail together share a look");
+        })
+        .unwrap();
+        rt.shutdown();
+    }
+
+    #[test]
+    fn a_conflict_on_one_disk_ends_commands_to_all_and_is_told_once() {
+        let (guard, told) = guard();
+        let commands = Rc::new(Cell::new(0));
+        let rt = Rt::virtual_clock(1);
+        let device = |fails| guarded(&rt, &guard, (fails, &commands), Box::new(|| Ok(true)));
+        let (good, fenced) = (device(None), device(Some(IoError::Conflict)));
+        rt.block_on(async move {
             assert_eq!(good.write(0, block(), true).await, Ok(()));
             assert!(!told.load(Ordering::SeqCst));
             assert_eq!(fenced.write(0, block(), true).await, Err(IoError::Conflict));
