@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use arden_block::sim::{Initiator, SimDisk};
 use arden_block::{BlockDevice, Buf, DeviceInfo, IoError, IoResult, LocalFuture, SharedBuf};
-use arden_cluster::{Epoch, Holder};
+use arden_cluster::{Epoch, Holder, NodeId};
 
 use super::machine::{Done, key};
 use super::shell::{COMMAND_MAX_NS, EPOCH_BITS};
@@ -163,10 +163,14 @@ impl World {
         if self.rng.one_in(2) { self.cut_path(node, disk, until_ns) } else { self.cut_disk(disk, until_ns) }
     }
 
-    /// A fence of the holder on one disk.
+    /// A fence of the holder on one disk, which the node enters first: at no moment the disk has neither key, so an owner of before the
+    /// holder that takes the disk back finds a newer one.
     pub(super) fn fence_on(&mut self, node: usize, epoch: Epoch, holder: Holder, disk: usize) {
         if !self.reaches(node, disk) && self.shows_keys {
             return;
+        }
+        if self.shows_keys {
+            self.disks[disk].register(key(node, epoch));
         }
         self.disks[disk].fence(key(usize::from(holder.node.0), holder.epoch));
         let entered = &mut self.machines[node].entered;
@@ -210,7 +214,8 @@ impl World {
         }
         let late = if lives { self.late_victims(node, epoch, disk) } else { Vec::new() };
         let mut keys = self.keys(disk..disk + 1);
-        keys.retain(|k| !late.contains(k));
+        let mine = Holder { node: NodeId(node as u16), epoch };
+        keys.retain(|k| *k != mine && !late.contains(k));
         self.disks[disk].register(key(node, epoch));
         for holder in late {
             self.counts.fenced_on_another_disk += 1;
