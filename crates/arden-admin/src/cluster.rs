@@ -232,7 +232,7 @@ pub trait ClusterAdmin: Send + Sync {
     /// Has a request of an administrator handled by another node, as long as that takes.
     ///
     /// # Errors
-    /// Failed, when the node does not answer.
+    /// Conflict, when the node cannot be asked, because it may have lost its pools; Failed, when it does not answer.
     fn handled_by(&self, node: &OtherNode, request: &NodeRequest) -> Result<NodeResponse>;
     /// Asks every other node that is alive. The answers that came in time, each with the node's name.
     fn ask_nodes(&self, question: &NodeQuestion) -> Vec<(String, NodeAnswer)>;

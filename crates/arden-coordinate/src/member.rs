@@ -550,20 +550,15 @@ impl ClusterAdmin for ClusterApi {
     }
 
     fn handled_by(&self, node: &OtherNode, request: &NodeRequest) -> Result<NodeResponse> {
-        let failed = |e: String| {
-            AdminError::failed(
-                format!("node {} does not handle it: {e}", node.name),
-                "`arden node list` shows which nodes are alive, `arden node check` whether they are reached",
-            )
-        };
+        let failed = |e: &str| AdminError::failed(format!("node {} does not handle it: {e}", node.name), "upgrade it");
         let question = ToNode::Request { request: request.clone() };
-        let question = serde_json::to_vec(&question).map_err(|e| failed(e.to_string()))?;
+        let question = serde_json::to_vec(&question).map_err(|e| failed(&e.to_string()))?;
         let (peers, number) = (self.member.peers.clone(), node.number);
         let asked = self.member.etcd.wait(move |_| async move { Ok(peers.ask_for_work(number, &question).await) })?;
         match asked.map(|answer| serde_json::from_slice(&answer)) {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(_)) => Err(failed("its version is an older one".to_string())),
-            Err(e) => Err(failed(e.to_string())),
+            Ok(Err(_)) => Err(failed("its version is an older one")),
+            Err(e) => Err(e.into_admin(&node.name)),
         }
     }
 

@@ -35,6 +35,8 @@ ranks! {
     232 LinkOrigins "Link::origins";
     234 LinkCalls "Link::calls";
     236 ForwardedCall "Call::state";
+    237 ForwardRoom "Room::queues";
+    238 ForwardWaiter "Waiter::state";
     240 SessionUser "SessionTables::user";
     300 SessionTrees "SessionTables::trees";
     320 SessionOpens "SessionTables::opens";

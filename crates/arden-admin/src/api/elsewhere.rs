@@ -13,7 +13,7 @@ use axum::{
 use serde_json::Value;
 use tower::ServiceExt;
 
-use super::{Api, BODY_BYTES_MAX, router, which_pool::Having};
+use super::{Api, BODY_BYTES_MAX, not_what_it_takes, router, which_pool::Having};
 use crate::{
     cluster::{NodeRequest, NodeResponse, OtherNode, PoolKey},
     error::{AdminError, ErrorKind, Result},
@@ -228,16 +228,18 @@ pub(super) async fn at_owner(
     let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
     let asked = Asked { method: &parts.method, route: route.as_str(), about, names: &names, body: &body };
     let path = parts.uri.path_and_query().map_or_else(|| parts.uri.path(), |path| path.as_str());
-    let passed_on = NodeRequest {
-        method: parts.method.to_string(),
-        path: path.to_owned(),
-        body: String::from_utf8_lossy(&bytes).into_owned(),
-    };
     let target = match asked.target(&api).await {
         Ok(target) => target,
         Err(e) => return e.into_response(),
     };
-    let here = Request::from_parts(parts.clone(), Body::from(bytes));
+    let text = std::str::from_utf8(&bytes).map(str::to_owned);
+    let here = Request::from_parts(parts.clone(), Body::from(bytes.clone()));
+    if matches!(target, Target::Here) {
+        return next.run(here).await;
+    }
+    // Another node gets it as a string of JSON.
+    let Ok(body) = text else { return no_utf8(&bytes).into_response() };
+    let passed_on = NodeRequest { method: parts.method.to_string(), path: path.to_owned(), body };
     match target {
         Target::Here => next.run(here).await,
         Target::Node(node) => at_node(&api, node, &asked, passed_on).await.unwrap_or_else(IntoResponse::into_response),
@@ -273,8 +275,14 @@ async fn elsewhere(api: &Arc<Api>, asked: &Asked<'_>, request: &NodeRequest) -> 
     }
     silent.pop().map(|e| {
         let error = format!("the nodes that answer do not have it; {}", e.error);
-        AdminError::failed(error, e.hint).into_response()
+        AdminError::new(e.kind, error, e.hint).into_response()
     })
+}
+
+/// The error that a handler has for such a body.
+fn no_utf8(body: &[u8]) -> AdminError {
+    let error = serde_json::from_slice::<Value>(body).err().map(|e| e.to_string()).unwrap_or_default();
+    not_what_it_takes(&error)
 }
 
 /// What this node lists, with what the owners say of what is theirs. A node that does not answer is in the log.

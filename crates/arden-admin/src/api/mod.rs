@@ -40,7 +40,7 @@ use crate::{
 pub use elsewhere::handle_for_node;
 
 /// Limit of a request's body. The bodies that the command line sends are much smaller.
-const BODY_BYTES_MAX: usize = 256 * 1024;
+pub const BODY_BYTES_MAX: usize = 256 * 1024;
 
 /// The state and the services that the handlers show and change.
 pub struct Api {
@@ -93,10 +93,12 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
         let bytes = Bytes::from_request(request, state)
             .await
             .map_err(|e| AdminError::invalid(format!("the body cannot be read: {e}"), "send a JSON object"))?;
-        serde_json::from_slice(&bytes).map(Body).map_err(|e| {
-            AdminError::invalid(format!("the body is not what this request takes: {e}"), "see /v1/openapi.json")
-        })
+        serde_json::from_slice(&bytes).map(Body).map_err(|e| not_what_it_takes(&e.to_string()))
     }
+}
+
+fn not_what_it_takes(error: &str) -> AdminError {
+    AdminError::invalid(format!("the body is not what this request takes: {error}"), "see /v1/openapi.json")
 }
 
 /// The router of all routes.

@@ -473,6 +473,30 @@ async fn what_another_node_owns_is_handled_there() {
     }
 }
 
+/// Through a node a body is taken and refused as at the owner itself.
+#[tokio::test]
+async fn a_body_is_the_same_to_the_owner_and_through_a_node() {
+    let f = Fixture::new();
+    let post = async |path: &str, body: Vec<u8>| {
+        let request = Request::builder().method("POST").uri(path).body(Body::from(body)).unwrap();
+        let answer = f.router.clone().oneshot(request).await.unwrap();
+        let status = answer.status().as_u16();
+        let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+        (status, serde_json::from_slice::<Value>(&bytes).unwrap_or(Value::Null))
+    };
+    let there = async |body: &[u8]| post("/v1/pools/far/spaces", body.to_vec()).await;
+    let here = async |body: &[u8]| post("/v1/pools/tank/spaces", body.to_vec()).await;
+    let (status, answer) = here(b"{\"name\": \"caf\xe9\", \"layout\": \"parity\"}").await;
+    assert!(status == 400 && answer["error"].as_str().unwrap().contains("unicode"), "{answer}");
+    assert_eq!(there(b"{\"name\": \"caf\xe9\", \"layout\": \"parity\"}").await, (status, answer));
+    let long = [b"{\"name\": \"q\", \"layout\": \"parity\"}".to_vec(), vec![b'\n'; 255 << 10]].concat();
+    assert_eq!(here(&long).await.0, 201);
+    let (status, answer) = there(&long).await;
+    assert_eq!((status, answer["body"].as_str().map(str::len)), (200, Some(long.len())));
+    let too_long = vec![b' '; BODY_BYTES_MAX + 1];
+    assert_eq!((here(&too_long).await.0, there(&too_long).await.0), (400, 400));
+}
+
 #[tokio::test]
 async fn a_job_has_one_number_at_each_node() {
     let f = Fixture::new();

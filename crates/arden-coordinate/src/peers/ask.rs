@@ -3,6 +3,10 @@
 
 use std::{future::Future, time::Duration};
 
+use arden_admin::{
+    api::BODY_BYTES_MAX,
+    error::{AdminError, ErrorKind},
+};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     time::timeout,
@@ -10,7 +14,10 @@ use tokio::{
 
 use super::{PeerError, PeerStream, Peers, Purpose, of_io};
 
-const QUESTION_BYTES_MAX: usize = 64 << 10;
+/// A request of an administrator with the longest body that a node takes, each byte of which is six in a string of JSON, and the longest path.
+pub(super) const QUESTION_BYTES_MAX: usize = 6 * BODY_BYTES_MAX + (512 << 10);
+/// Nodes of earlier versions take no longer question, and end the connection.
+const QUESTION_BYTES_MAX_BEFORE: usize = 64 << 10;
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// From the connection to the end of the answer, without what the other node does for it where that may take long.
 const ASK_WAIT: Duration = Duration::from_secs(10);
@@ -23,22 +30,77 @@ impl Peers {
     /// # Errors
     /// See [`PeerError`].
     pub async fn ask(&self, node: u16, question: &[u8]) -> Result<Vec<u8>, PeerError> {
-        let late = |_| Err(PeerError::Late(format!("node {node} does not answer")));
-        timeout(ASK_WAIT, self.ask_for_work(node, question)).await.unwrap_or_else(late)
+        let late = |_| Err(AskError::NoAnswer(PeerError::Late(format!("node {node} does not answer"))));
+        timeout(ASK_WAIT, self.ask_for_work(node, question)).await.unwrap_or_else(late).map_err(AskError::into_peer)
     }
 
     /// Asks a node for what may take long.
     ///
     /// # Errors
-    /// See [`PeerError`].
-    pub async fn ask_for_work(&self, node: u16, question: &[u8]) -> Result<Vec<u8>, PeerError> {
-        let late = || PeerError::Late(format!("node {node} does not answer"));
-        let asked = async {
-            let mut stream = self.connect_for(node, Purpose::Ask).await?.stream;
-            send(&mut stream, question).await.map(|()| stream)
+    /// See [`AskError`].
+    pub async fn ask_for_work(&self, node: u16, question: &[u8]) -> Result<Vec<u8>, AskError> {
+        let late = |_| PeerError::Late(format!("node {node} does not answer"));
+        let connected = timeout(ASK_WAIT, self.connect_for(node, Purpose::Ask)).await.map_err(late).flatten();
+        let mut stream = connected.map_err(AskError::NotAsked)?.stream;
+        let answered = async {
+            timeout(ASK_WAIT, send(&mut stream, question)).await.map_err(late)??;
+            timeout(WORK_WAIT + ASK_WAIT, receive(&mut stream, ANSWER_BYTES_MAX)).await.map_err(late)?
         };
-        let mut stream = timeout(ASK_WAIT, asked).await.map_err(|_| late())??;
-        timeout(WORK_WAIT + ASK_WAIT, receive(&mut stream, ANSWER_BYTES_MAX)).await.map_err(|_| late())?
+        answered.await.map_err(|e| match e {
+            PeerError::Unreachable(why) if question.len() > QUESTION_BYTES_MAX_BEFORE => {
+                AskError::TooLong { bytes: question.len(), why }
+            }
+            e => AskError::NoAnswer(e),
+        })
+    }
+}
+
+/// Why there is no answer of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AskError {
+    /// There was no connection. Nothing was sent.
+    NotAsked(PeerError),
+    /// It may have been asked: whether it did something is not known.
+    NoAnswer(PeerError),
+    /// It ended the connection at a question that nodes of an earlier version do not take.
+    TooLong { bytes: usize, why: String },
+}
+
+impl AskError {
+    pub fn into_peer(self) -> PeerError {
+        match self {
+            AskError::NotAsked(e) | AskError::NoAnswer(e) => e,
+            AskError::TooLong { why, .. } => PeerError::Unreachable(why),
+        }
+    }
+
+    /// For an administrator whose request `node` was to handle. Where it is not reached, its pools have another owner soon: a conflict, as while
+    /// nobody owns them.
+    pub fn into_admin(self, node: &str) -> AdminError {
+        let without_name = |e: &PeerError| e.to_string().trim_start_matches(&format!("node {node}: ")).to_owned();
+        match self {
+            AskError::NotAsked(
+                e @ (PeerError::Unknown(_) | PeerError::Unreachable(_) | PeerError::Late(_) | PeerError::NotAlive(_)),
+            ) => AdminError::new(
+                ErrorKind::Conflict,
+                format!("node {node} does not answer: {}", without_name(&e)),
+                "wait until the node answers, or another node owns the pool: `arden pool list` shows which owns it",
+            ),
+            AskError::NotAsked(e) => AdminError::failed(
+                format!("node {node} does not handle it: {}", without_name(&e)),
+                "`arden node list` shows which nodes are alive, `arden node check` whether they are reached",
+            ),
+            AskError::NoAnswer(e) => AdminError::failed(
+                format!("node {node} has not answered: {}", without_name(&e)),
+                "it may have done what it was asked for: look before you ask again; `arden node list` shows which nodes are alive",
+            ),
+            AskError::TooLong { bytes, why } => AdminError::failed(
+                format!("node {node} ended the connection at a request of {bytes} bytes: {why}"),
+                format!(
+                    "its version may be an earlier one, which takes {QUESTION_BYTES_MAX_BEFORE} bytes from another node: ask that node itself, or upgrade it"
+                ),
+            ),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, time::Instant};
 
+use arden_admin::error::ErrorKind;
 use rustls::{ClientConfig, crypto::ring as provider, version::TLS13};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -329,7 +330,7 @@ async fn a_node_that_says_no_hello_and_one_that_does_not_answer_are_given_up() {
 async fn a_question_is_answered_by_the_node_that_it_is_for() {
     let mut pair = Pair::new().await;
     let one = pair.first(me(1), &pair.ids[0]);
-    let asks = async { (one.ask(2, b"who").await, one.ask(2, &vec![0; (64 << 10) + 1]).await) };
+    let asks = async { (one.ask(2, b"who").await, one.ask(2, &vec![0; ask::QUESTION_BYTES_MAX + 1]).await) };
     let answers = async {
         let mut outcomes = Vec::new();
         for _ in 0..2 {
@@ -363,6 +364,52 @@ async fn an_answer_that_is_too_long_or_ends_early_is_none() {
             false => assert!(matches!(asked, Err(PeerError::Unreachable(_))), "{asked:?}"),
         }
     }
+}
+
+/// The longest body that a node takes itself, each byte of which is six in a string of JSON, and one of more than 64 KiB as a node of an earlier version has it.
+#[tokio::test]
+async fn a_request_of_an_administrator_is_taken_with_the_longest_body() {
+    let mut pair = Pair::new().await;
+    let one = pair.first(me(1), &pair.ids[0]);
+    let body = "\u{1}".repeat(arden_admin::api::BODY_BYTES_MAX);
+    let request = arden_admin::cluster::NodeRequest {
+        method: "PATCH".to_string(),
+        path: format!("/v1/volumes/{}", "v".repeat(65_000)),
+        body,
+    };
+    let request = serde_json::to_vec(&arden_admin::cluster::ToNode::Request { request }).unwrap();
+    assert!(request.len() > 6 * arden_admin::api::BODY_BYTES_MAX);
+    let asks = async { (one.ask_for_work(2, &request).await, one.ask_for_work(2, &request).await) };
+    let answers = async {
+        let new = pair.listener.accept().await.unwrap();
+        let count = |question: Vec<u8>| async move { question.len().to_be_bytes().to_vec() };
+        answer(new.stream, count).await.unwrap();
+        // As an earlier version.
+        let mut earlier = pair.listener.accept().await.unwrap();
+        earlier.stream.read_u32().await.unwrap();
+    };
+    let ((taken, refused), ()) = tokio::join!(asks, answers);
+    assert_eq!(taken.unwrap(), request.len().to_be_bytes());
+    let error = refused.unwrap_err().into_admin("n");
+    assert!(error.hint.contains("takes 65536 bytes from another node: ask that node itself"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_node_that_is_not_reached_is_named_and_waited_for() {
+    let mut pair = Pair::new().await;
+    let one = pair.first(me(1), &pair.ids[0]);
+    // It takes the question, and its daemon dies.
+    let asks = async { one.ask_for_work(2, b"what").await.unwrap_err().into_admin("n") };
+    let dies = async { drop(pair.listener.accept().await.unwrap()) };
+    let (error, ()) = tokio::join!(asks, dies);
+    assert!(error.kind == ErrorKind::Failed && error.hint.contains("it may have done"), "{error:?}");
+    drop(pair.listener);
+    let error = one.ask_for_work(2, b"what").await.unwrap_err().into_admin("n");
+    assert!(error.kind == ErrorKind::Conflict && error.hint.contains("another node owns the pool"), "{error:?}");
+    assert!(
+        error.error.starts_with("node n does not answer: ") && error.error.matches("node n").count() == 1,
+        "{error:?}"
+    );
 }
 
 fn not_alive(e: &PeerError, says: &str) {
@@ -463,6 +510,6 @@ async fn a_question_to_a_node_that_is_not_alive_any_more_ends() {
     };
     let asked = async { timeout(CONNECT_WAIT, first.ask_for_work(2, b"what takes long")).await };
     let (answer, _connected) = tokio::join!(asked, froze);
-    let error = answer.expect("it ends").unwrap_err();
+    let error = answer.expect("it ends").unwrap_err().into_peer();
     assert!(matches!(&error, PeerError::Unreachable(why) if why.contains("not alive any more")), "{error:?}");
 }

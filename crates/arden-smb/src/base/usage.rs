@@ -286,6 +286,17 @@ impl Charge {
         Ok(charge)
     }
 
+    /// The same. Nobody is told of a refusal.
+    pub fn also_quietly(&self, kind: Kind, amount: usize) -> Option<Charge> {
+        let charge = self.of(kind);
+        charge.try_add(amount).is_ok().then_some(charge)
+    }
+
+    /// Whether `amount` is no more than half of every bound, whatever is held.
+    pub fn is_within_half(&self, kind: Kind, amount: usize) -> bool {
+        self.of(kind).accounts.iter().flatten().all(|(_, bound)| amount <= bound / 2)
+    }
+
     /// The same where no more than half of every bound is held then: for what can be done without. Nobody is told of a refusal.
     pub fn also_half(&self, kind: Kind, amount: usize) -> Option<Charge> {
         self.of(kind).half(amount)
@@ -311,6 +322,14 @@ impl Charge {
     /// # Errors
     /// [`Refused`] when a bound would be passed; nothing is added then.
     pub fn add(&self, amount: usize) -> Result<(), Refused> {
+        self.try_add(amount).map_err(|bound| {
+            self.log(bound);
+            Refused
+        })
+    }
+
+    /// Gives the bound back that would be passed; nothing is added then.
+    fn try_add(&self, amount: usize) -> Result<(), usize> {
         let k = self.kind as usize;
         for (i, (account, bound)) in self.accounts.iter().flatten().enumerate() {
             let before = account.0[k].fetch_add(amount, Ordering::Relaxed);
@@ -318,8 +337,7 @@ impl Charge {
                 for (account, _) in self.accounts.iter().flatten().take(i + 1) {
                     account.0[k].fetch_sub(amount, Ordering::Relaxed);
                 }
-                self.log(*bound);
-                return Err(Refused);
+                return Err(*bound);
             }
         }
         self.amount.fetch_add(amount, Ordering::Relaxed);

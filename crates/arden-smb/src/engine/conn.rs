@@ -87,6 +87,7 @@ impl Connection {
             large: Mutex::default(),
             elsewhere_bytes: AtomicUsize::new(0),
             elsewhere_is_much: AtomicBool::new(false),
+            elsewhere_held: AtomicUsize::new(0),
         });
         server.add_peer(&peer);
         Connection {

@@ -23,14 +23,12 @@ use arden_wire::{
 use tokio::{runtime::Handle, sync::oneshot, task::JoinHandle, time::timeout};
 
 use crate::{
-    base::{
-        config::ServerConfig,
-        time::Time,
-        usage::{Charge, Kind},
-    },
+    base::{config::ServerConfig, time::Time, usage::Kind},
     forward::{
         ENDINGS_WAIT, Nodes, OWNER_WAIT, OWNER_WAIT_STEP, Place,
         link::{Answered, Call, Heard, Link, Next, NotSent},
+        room::{Paid, Room, Unpaid, Waiter},
+        turns::Lane,
     },
     handlers::run::{Elsewhere, GoOn, Here, InFlight, NOT_SERVED, RequestEngine},
     model::{
@@ -54,6 +52,7 @@ pub struct Forwarder {
     nodes: Arc<dyn Nodes>,
     runtime: Handle,
     routes: Mutex<Routes, ranks::Routes>,
+    room: Arc<Room>,
 }
 
 #[derive(Default)]
@@ -108,7 +107,16 @@ struct Paused {
     link: Option<Arc<Link>>,
     steps: u32,
     bytes: usize,
-    _charges: Vec<Charge>,
+    _paid: Paid,
+}
+
+/// What an earlier run of a request left.
+#[derive(Default)]
+struct Earlier {
+    /// It looks for an owner that began so many steps ago.
+    steps: u32,
+    /// It waited for room.
+    paid: Option<Paid>,
 }
 
 impl Elsewhere for Paused {
@@ -124,6 +132,30 @@ impl Elsewhere for Paused {
     }
     fn bytes(&self) -> usize {
         self.bytes
+    }
+}
+
+impl Earlier {
+    fn next(self) -> Earlier {
+        Earlier { steps: self.steps + 1, ..self }
+    }
+}
+
+/// A request that waits until its user has less at other nodes.
+struct Held {
+    waiter: Arc<Waiter>,
+    steps: u32,
+}
+
+impl Elsewhere for Held {
+    fn when_answered(&self, go_on: GoOn) {
+        self.waiter.when_over(go_on);
+    }
+    fn bytes(&self) -> usize {
+        self.waiter.bytes()
+    }
+    fn is_held(&self) -> bool {
+        true
     }
 }
 
@@ -163,6 +195,7 @@ impl Forwarder {
             local,
             server: OnceLock::new(),
             nodes,
+            room: Room::new(runtime.clone()),
             runtime,
             routes: Mutex::default(),
         })
@@ -251,7 +284,13 @@ impl Forwarder {
         self.nodes.others().into_iter().filter_map(|node| self.link(node)).map(ask).collect()
     }
 
-    fn connect(&self, request: &VerifiedRequest<'_>, here: &mut Here<'_>, out: &mut Vec<u8>, steps: u32) -> Answer {
+    fn connect(
+        &self,
+        request: &VerifiedRequest<'_>,
+        here: &mut Here<'_>,
+        out: &mut Vec<u8>,
+        earlier: Earlier,
+    ) -> Answer {
         let parsed = TreeConnectRequest::parse(request.message, request.dialect() == Dialect::Smb311);
         let (share, redirects) = match parsed {
             Ok(parsed) if !parsed.share_name().eq_ignore_ascii_case("IPC$") => {
@@ -263,7 +302,7 @@ impl Forwarder {
         };
         let (node, target) = match self.nodes.place(&share) {
             Place::Here => return self.local.run(request, here, out),
-            Place::Nobody => return self.pause(request, here, None, steps + 1),
+            Place::Nobody => return self.pause(request, here, None, earlier.next()),
             Place::Node(node, target) => (node, target),
         };
         let Some(server) = self.server() else { return close(request) };
@@ -280,11 +319,11 @@ impl Forwarder {
             return close(request);
         };
         if link.version().is_none() && !link.is_broken() {
-            return self.pause(request, here, Some(link), steps);
+            return self.pause(request, here, Some(link), earlier);
         }
         self.note(&tables, &link);
         let route = Arc::new(Route { link: link.clone(), target, share, tree: 0 });
-        let asked = self.ask(request, here, (0, route), steps);
+        let asked = self.ask(request, here, (0, route), earlier);
         if tables.has_ended() {
             // Behind what was asked, whoever else said so before.
             self.note(&tables, &link);
@@ -330,41 +369,64 @@ impl Forwarder {
     }
 
     /// Until there is an owner that can be asked, but not for ever.
-    fn pause(&self, request: &VerifiedRequest<'_>, here: &mut Here<'_>, link: Option<Arc<Link>>, steps: u32) -> Answer {
+    fn pause(
+        &self,
+        request: &VerifiedRequest<'_>,
+        here: &mut Here<'_>,
+        link: Option<Arc<Link>>,
+        earlier: Earlier,
+    ) -> Answer {
+        let steps = earlier.steps;
         if OWNER_WAIT_STEP * steps > OWNER_WAIT {
             return close(request);
         }
-        let (runtime, bytes) = (self.runtime.clone(), request.message.len());
-        let Some(_charges) = self.charge(request, bytes) else {
-            return refuse(request, NtStatus::INSUFFICIENT_RESOURCES);
+        let (bytes, paid) = match self.pay(request, here, earlier) {
+            Ok(paid) => paid,
+            Err(answer) => return answer,
         };
-        here.in_flight.elsewhere = Some(Arc::new(Paused { runtime, link, steps, bytes, _charges }));
+        let runtime = self.runtime.clone();
+        here.in_flight.elsewhere = Some(Arc::new(Paused { runtime, link, steps, bytes, _paid: paid }));
         Answer { outcome: Outcome::Elsewhere, related: request.related }
     }
 
-    /// The user pays until there is an answer.
-    fn charge(&self, request: &VerifiedRequest<'_>, bytes: usize) -> Option<Vec<Charge>> {
-        let server = self.server()?;
-        let waits = server.trees.usage.charge(Kind::Waits, &request.user, Some(request.ip), 1).ok()?;
-        let kept = waits.also(Kind::ForwardedBytes, bytes).ok()?;
-        Some(vec![waits, kept])
+    /// The user pays until there is an answer. An answer is given back where the request waits until it can be paid for, or is refused.
+    fn pay(
+        &self,
+        request: &VerifiedRequest<'_>,
+        here: &mut Here<'_>,
+        earlier: Earlier,
+    ) -> Result<(usize, Paid), Answer> {
+        let bytes = bytes_kept(&request.header, request.message, request.room);
+        if let Some(paid) = earlier.paid {
+            return Ok((bytes, paid));
+        }
+        let full = || refuse(request, NtStatus::INSUFFICIENT_RESOURCES);
+        let server = self.server().ok_or_else(|| close(request))?;
+        let waits = server.trees.usage.charge(Kind::Waits, &request.user, Some(request.ip), 1).map_err(|_| full())?;
+        match self.room.pay(Lane::of(&request.user.user), waits, bytes) {
+            Ok(paid) => Ok((bytes, paid)),
+            Err(Unpaid::Refused) => Err(full()),
+            Err(Unpaid::Waits(waiter)) => {
+                here.in_flight.elsewhere = Some(Arc::new(Held { waiter, steps: earlier.steps }));
+                Err(Answer { outcome: Outcome::Elsewhere, related: request.related })
+            }
+        }
     }
 
     /// The requests behind this one, for which is `paid`, that may go with it, and what each costs. They wait as one with it. Where their user has much at
     /// other nodes, they are asked for one by one, so that no other request of the user is refused for them.
     fn following<'a>(
-        paid: &[Charge],
+        paid: &Paid,
         version: Option<Version>,
         request: &VerifiedRequest<'_>,
         here: &Here<'a>,
-    ) -> (Vec<Following<'a>>, Vec<(usize, Vec<Charge>)>) {
+    ) -> (Vec<Following<'a>>, Vec<(usize, Paid)>) {
         let is_run = version.is_some_and(|version| version != Version::One) && request.async_id.is_none();
         let may_have = |n: &usize| *n + 1 < RUN_REQUESTS_MAX && is_run;
         let Some(behind) = here.behind.filter(|_| here.in_flight.ahead.is_empty()) else { return Default::default() };
         let charged = |following: Following<'a>| {
             let bytes = bytes_kept(&following.header, following.message, following.room);
-            let charge = paid.first()?.also_half(Kind::ForwardedBytes, bytes)?;
-            Some((following, (bytes, vec![charge])))
+            Some((following, (bytes, paid.also_half(bytes)?)))
         };
         (0..).take_while(may_have).map_while(|n| behind.related(n).and_then(charged)).unzip()
     }
@@ -375,20 +437,21 @@ impl Forwarder {
         request: &VerifiedRequest<'_>,
         here: &mut Here<'_>,
         (tree, route): (u32, Arc<Route>),
-        steps: u32,
+        earlier: Earlier,
     ) -> Answer {
         let Some(server) = self.server() else { return close(request) };
         let Some(tables) = server.trees.session_tables(request.session_serial) else {
             return refuse(request, NtStatus::USER_SESSION_DELETED);
         };
-        let bytes = bytes_kept(&request.header, request.message, request.room);
-        let Some(charges) = self.charge(request, bytes) else {
-            return refuse(request, NtStatus::INSUFFICIENT_RESOURCES);
+        let steps = earlier.steps;
+        let (bytes, paid) = match self.pay(request, here, earlier) {
+            Ok(paid) => paid,
+            Err(answer) => return answer,
         };
         let related = if request.related.tree_id == tree { route.tree } else { 0 };
         let there = at_trees(request, route.tree, related);
-        let (following, costs) = Forwarder::following(&charges, route.link.version(), request, here);
-        let calls = route.link.begin(&request.user.user, std::iter::once((bytes, charges)).chain(costs).collect());
+        let (following, costs) = Forwarder::following(&paid, route.link.version(), request, here);
+        let calls = route.link.begin(&request.user.user, std::iter::once((bytes, paid)).chain(costs).collect());
         let Some(first) = calls.first() else { return close(request) };
         match route.link.ask(first, route.target, &there, &following, &tables) {
             Ok(()) => {}
@@ -462,7 +525,7 @@ impl Forwarder {
         let command = Command::from_u16(request.header.command);
         if command == Some(Command::TreeConnect) && replied == Replied::Moved {
             // Nothing was done: it asks the owner that there is by then.
-            return self.pause(request, here, None, asked.steps + 1);
+            return self.pause(request, here, None, Earlier { steps: asked.steps + 1, paid: None });
         }
         let mut tree = asked.tree;
         if matches!(replied, Replied::Done(_)) {
@@ -530,26 +593,34 @@ fn append(body: &[u8], here: &Here<'_>, out: &mut Vec<u8>) {
 
 impl RequestEngine for Forwarder {
     fn run(&self, request: &VerifiedRequest<'_>, here: &mut Here<'_>, out: &mut Vec<u8>) -> Answer {
-        let mut steps = 0;
+        let mut earlier = Earlier::default();
         if let Some(asked) = here.in_flight.elsewhere.clone() {
             let asked: Arc<dyn Any + Send + Sync> = asked;
-            match asked.downcast::<Forwarded>() {
+            let other = match asked.downcast::<Forwarded>() {
                 Ok(asked) => return self.go_on(&asked, request, here, out),
-                Err(paused) => {
-                    here.in_flight.elsewhere = None;
-                    let (paused, link) = match paused.downcast::<Paused>() {
-                        Ok(paused) => (paused.steps, paused.link.clone()),
-                        Err(_) => (0, None),
-                    };
-                    if link.is_some_and(|link| link.is_broken()) {
-                        return self.pause(request, here, None, paused + 1);
+                Err(other) => other,
+            };
+            here.in_flight.elsewhere = None;
+            match other.downcast::<Paused>() {
+                Ok(paused) => {
+                    earlier.steps = paused.steps;
+                    if paused.link.as_ref().is_some_and(|link| link.is_broken()) {
+                        drop(paused);
+                        return self.pause(request, here, None, earlier.next());
                     }
-                    steps = paused;
+                }
+                Err(other) => {
+                    if let Ok(held) = other.downcast::<Held>() {
+                        let Some(paid) = held.waiter.take() else {
+                            return refuse(request, NtStatus::INSUFFICIENT_RESOURCES);
+                        };
+                        earlier = Earlier { steps: held.steps, paid: Some(paid) };
+                    }
                 }
             }
         }
         if request.header.command == Command::TreeConnect as u16 {
-            return self.connect(request, here, out, steps);
+            return self.connect(request, here, out, earlier);
         }
         let Some((tree, route)) = self.route(request) else { return self.local.run(request, here, out) };
         if Forwarder::is_on_connection(request) {
@@ -558,7 +629,7 @@ impl RequestEngine for Forwarder {
             answer.related.tree_id = tree;
             return answer;
         }
-        self.ask(request, here, (tree, route), 0)
+        self.ask(request, here, (tree, route), Earlier { steps: 0, ..earlier })
     }
 
     fn end(&self, header: &Header, in_flight: &mut InFlight) {

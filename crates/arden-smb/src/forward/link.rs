@@ -16,10 +16,10 @@ use arden_wire::dtyp::Sid;
 use tokio::{sync::watch, time::timeout};
 
 use crate::{
-    base::usage::Charge,
     forward::{
         DIAL_WAIT, Dialed, PREVIOUS_DIAL_WAIT, SILENCE_MAX, Stream,
         frames::{Body, FrameReader, LONG_BYTES, Outbox, Unwritten, outbox},
+        room::Paid,
         turns::Lane,
     },
     handlers::run::{Elsewhere, GoOn},
@@ -75,7 +75,7 @@ pub struct Call {
     bytes: usize,
     state: Mutex<State, ranks::ForwardedCall>,
     /// What it costs its user.
-    charges: Vec<Charge>,
+    paid: Paid,
 }
 
 /// Why a run was not sent.
@@ -271,13 +271,13 @@ impl Link {
         self.broken.load(Ordering::Acquire)
     }
 
-    /// New requests of a user with numbers that follow each other, one for each of these bytes and charges; the caller sends them.
-    pub fn begin(self: &Arc<Link>, user: &Sid, costs: Vec<(usize, Vec<Charge>)>) -> Vec<Arc<Call>> {
+    /// New requests of a user with numbers that follow each other, one for each of these bytes and what was paid; the caller sends them.
+    pub fn begin(self: &Arc<Link>, user: &Sid, costs: Vec<(usize, Paid)>) -> Vec<Arc<Call>> {
         let lane = Lane::of(user);
         let first = self.numbers.fetch_add(costs.len() as u64, Ordering::Relaxed);
-        let new = |(number, (bytes, charges))| {
+        let new = |(number, (bytes, paid))| {
             let state = Mutex::new(State::Asked(None));
-            Arc::new(Call { number, link: self.clone(), lane, bytes, state, charges })
+            Arc::new(Call { number, link: self.clone(), lane, bytes, state, paid })
         };
         let calls: Vec<_> = (first..).zip(costs).map(new).collect();
         self.calls.lock().extend(calls.iter().map(|call| (call.number, Arc::downgrade(call))));
@@ -474,7 +474,7 @@ impl Elsewhere for Call {
     }
 
     fn is_much(&self) -> bool {
-        self.charges.iter().any(Charge::is_past_half)
+        self.paid.is_past_half()
     }
 }
 

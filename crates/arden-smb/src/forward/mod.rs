@@ -7,6 +7,7 @@ mod frames;
 mod lanes;
 mod link;
 pub mod owner;
+mod room;
 mod turns;
 
 use std::{future::Future, io, net::IpAddr, pin::Pin, time::Duration};
@@ -49,6 +50,8 @@ pub trait Nodes: Send + Sync {
 const OWNER_WAIT: Duration = Duration::from_secs(20);
 /// How often it looks again.
 const OWNER_WAIT_STEP: Duration = Duration::from_millis(100);
+/// A request for which its user has no room is refused when nothing of the user was answered for so long.
+const ROOM_WAIT: Duration = if cfg!(test) { Duration::from_millis(300) } else { Duration::from_secs(20) };
 /// Dialing and the hello have so long.
 const DIAL_WAIT: Duration = Duration::from_secs(5);
 /// A logon that replaces a session, and LOGOFF, wait so long for other nodes to close what the session had open.

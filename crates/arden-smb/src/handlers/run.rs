@@ -85,6 +85,11 @@ pub trait Elsewhere: Any + Send + Sync {
     fn is_much(&self) -> bool {
         false
     }
+
+    /// Whether it is not there yet: the connection begins no more before it is.
+    fn is_held(&self) -> bool {
+        false
+    }
 }
 
 /// What comes behind a request in its compound.

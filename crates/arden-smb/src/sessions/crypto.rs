@@ -102,9 +102,25 @@ fn gcm_key(algorithm: &'static aead::Algorithm, key: &[u8]) -> aead::LessSafeKey
     aead::LessSafeKey::new(aead::UnboundKey::new(algorithm, key).expect("the key has the algorithm's length"))
 }
 
+/// Whether graviola is the faster AES-GCM here. It uses VAES with AVX-512 alone, and `ring` with AVX2. With VAES and no AVX-512 `ring` is the faster, both ways and from
+/// 256 bytes on: 1 MiB under 128 bits is encrypted at 6.4 GB/s and at 3.4 by graviola, and decrypted at 5.4 and 3.0. With AVX-512, and without VAES, it is graviola.
+#[cfg(target_arch = "x86_64")]
+fn is_wide_faster() -> bool {
+    let has_vaes = is_x86_feature_detected!("vaes") && is_x86_feature_detected!("vpclmulqdq");
+    let has_avx512 = is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vl");
+    has_wide_gcm() && (has_avx512 || !has_vaes)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn is_wide_faster() -> bool {
+    false
+}
+
 /// A key of one direction of a session's encryption.
 pub enum CipherKey {
-    /// Where the processor has what graviola wants: a third faster for large messages.
+    /// Where that is faster, see [`is_wide_faster`].
     Wide(Box<graviola::aead::AesGcm>),
     Gcm(aead::LessSafeKey),
     Ccm128(Box<Ccm<Aes128, U16, U11>>),
@@ -114,7 +130,7 @@ pub enum CipherKey {
 impl CipherKey {
     pub fn new(cipher: Cipher, key: &[u8]) -> CipherKey {
         match cipher {
-            Cipher::Aes128Gcm | Cipher::Aes256Gcm if has_wide_gcm() => {
+            Cipher::Aes128Gcm | Cipher::Aes256Gcm if is_wide_faster() => {
                 CipherKey::Wide(Box::new(graviola::aead::AesGcm::new(key)))
             }
             Cipher::Aes128Gcm => CipherKey::Gcm(gcm_key(&aead::AES_128_GCM, key)),
@@ -271,22 +287,37 @@ mod tests {
         }
     }
 
-    /// The fast implementation and the other understand each other, whatever the length of the last block.
+    /// Both kinds of key give the same bytes and understand each other, whatever the length of the last block.
     #[test]
     fn both_implementations_of_gcm_agree() {
         for (cipher, algorithm, len) in
             [(Cipher::Aes128Gcm, &aead::AES_128_GCM, 16), (Cipher::Aes256Gcm, &aead::AES_256_GCM, 32)]
         {
-            let (one, two) = (CipherKey::new(cipher, &vec![5; len]), CipherKey::Gcm(gcm_key(algorithm, &vec![5; len])));
+            if !has_wide_gcm() {
+                return;
+            }
+            let one = CipherKey::Wide(Box::new(graviola::aead::AesGcm::new(&vec![5; len])));
+            let two = CipherKey::Gcm(gcm_key(algorithm, &vec![5; len]));
             for message in (64..200).chain([65_536 + 9]) {
                 let plain: Vec<u8> = (0..52 + message).map(|i| (i * 7) as u8).collect();
                 let (mut a, mut b) = (plain.clone(), plain.clone());
                 one.seal(&mut a);
                 two.seal(&mut b);
                 assert_eq!(a, b, "{cipher:?} of {message}");
-                assert!(one.open(&mut a) && two.open(&mut b));
-                assert_eq!(a[52..], plain[52..]);
+                assert!(two.open(&mut a) && one.open(&mut b));
+                assert_eq!((&a[52..], &b[52..]), (&plain[52..], &plain[52..]));
             }
+        }
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn a_processor_with_vaes_alone_has_keys_of_ring() {
+        let has_avx512 = is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vl");
+        let has_vaes = is_x86_feature_detected!("vaes") && is_x86_feature_detected!("vpclmulqdq");
+        for (cipher, len) in [(Cipher::Aes128Gcm, 16), (Cipher::Aes256Gcm, 32)] {
+            let is_wide = matches!(CipherKey::new(cipher, &vec![5; len]), CipherKey::Wide(_));
+            assert_eq!(is_wide, has_wide_gcm() && (has_avx512 || !has_vaes), "{cipher:?}");
         }
     }
 

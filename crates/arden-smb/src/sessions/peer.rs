@@ -52,6 +52,8 @@ pub struct Peer {
     pub elsewhere_bytes: AtomicUsize,
     /// Its user has so much at another engine that no more messages are begun before one of these is answered.
     pub elsewhere_is_much: AtomicBool,
+    /// Messages that wait until their user has room at another engine: no more are begun meanwhile.
+    pub elsewhere_held: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -263,6 +265,7 @@ mod tests {
             large: Mutex::default(),
             elsewhere_bytes: AtomicUsize::new(0),
             elsewhere_is_much: AtomicBool::new(false),
+            elsewhere_held: AtomicUsize::new(0),
         };
         let write = move |bytes: &[u8]| {
             let mut sent = socket.lock();

@@ -190,6 +190,8 @@ struct Transport {
     returned: Arc<Returned>,
     /// For `Peer::large`, while it is kept.
     large: Option<Paid>,
+    /// For a message that waits for its user's room at another node.
+    held: Option<Paid>,
     /// Who pays for buffers: the user of this session, which had the last message.
     payer: Option<(u64, Arc<Payer>)>,
     waiting_bytes: Arc<AtomicUsize>,
@@ -230,6 +232,7 @@ impl Transport {
             spare: Buffer::default(),
             returned: Arc::default(),
             large: None,
+            held: None,
             payer: None,
             waiting_bytes: Arc::new(AtomicUsize::new(0)),
             delayed: Arc::new(AtomicUsize::new(0)),
@@ -457,12 +460,17 @@ impl Transport {
         if self.connection()?.peer().is_closed() { Err("closed by the server") } else { Ok(()) }
     }
 
+    /// Whether a message that was read waits for its user's room at another node.
+    fn holds_message(&self) -> bool {
+        self.connection.as_ref().is_some_and(|c| c.peer().elsewhere_held.load(Ordering::Relaxed) > 0)
+    }
+
     /// Whether no more messages are begun before some were answered.
     fn waits_for_too_much(&self) -> bool {
         let peer = self.connection.as_ref().map(Connection::peer);
         let elsewhere = peer.map_or(0, |peer| peer.elsewhere_bytes.load(Ordering::Relaxed));
         let is_much = elsewhere > 0 && peer.is_some_and(|peer| peer.elsewhere_is_much.load(Ordering::Relaxed));
-        is_much || self.waiting_bytes.load(Ordering::Relaxed) + elsewhere > WAITING_BYTES_MAX
+        is_much || self.holds_message() || self.waiting_bytes.load(Ordering::Relaxed) + elsewhere > WAITING_BYTES_MAX
     }
 
     /// Handles every complete message of the input.
@@ -531,6 +539,7 @@ impl Transport {
                 self.wake.notified().await;
             }
         }
+        self.held = None;
         Ok(())
     }
 
@@ -618,7 +627,8 @@ impl Transport {
     /// `paid` is for the message, which who runs it took along.
     async fn obey(&mut self, verdict: Verdict, paid: Option<Paid>) -> Result<(), Ended> {
         match verdict {
-            Verdict::Go => {}
+            // Another node has a message that does not wait, and its bytes count there.
+            Verdict::Go => self.held = paid.filter(|_| self.holds_message()),
             Verdict::Job(job) => self.spawn(job, paid),
             Verdict::Delay { delay, answer } => self.answer_later(delay, answer).await?,
             Verdict::Close(reason) => {

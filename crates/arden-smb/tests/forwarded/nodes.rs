@@ -5,7 +5,13 @@ use std::{
     sync::atomic::Ordering,
 };
 
-use arden_smb::{Gate, Share, ShareAce, wire::Version};
+use arden_smb::{
+    Gate, Share, ShareAce,
+    conn::Verdict,
+    time::Time,
+    usage::{Bound, Kind},
+    wire::Version,
+};
 
 use crate::client::*;
 
@@ -363,38 +369,49 @@ fn a_node_of_the_first_version_is_served() {
     assert_eq!(lab.server.forwarded_sessions(), 0);
 }
 
+/// The clients' node listens.
+fn listens(lab: &Lab) -> (tokio::runtime::Runtime, std::net::SocketAddr) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+    let (address, front) = (listener.local_addr().unwrap(), lab.front().clone());
+    runtime.spawn(async move { front.serve(listener, std::future::pending()).await });
+    (runtime, address)
+}
+
+/// A client over TCP with many credits, who signs nothing after its logon.
+fn on_socket(lab: &Lab, address: std::net::SocketAddr) -> Client {
+    let mut c = lab.connect();
+    c.connection = None;
+    let socket = std::net::TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+    c.socket = Some(socket);
+    c.negotiate(&Offer::up_to(Dialect::Smb311));
+    c.logon(&logon(OTHER));
+    c.connect(SHARE);
+    c.sign = false;
+    (0..2).for_each(|_| drop(c.call(&echo().credits(8000)).ok()));
+    c
+}
+
+/// A request as it goes over TCP.
+fn framed(c: &mut Client, req: &Req) -> Vec<u8> {
+    let (_, message) = c.encode(req, false);
+    [&(message.len() as u32).to_be_bytes()[..], &message].concat()
+}
+
 /// Large answers that come from the owner together are many times what a connection keeps: the user is served afterwards.
 #[test]
 fn answers_that_come_together_keep_nobody_out() {
     const READ_BYTES: usize = 8 << 20;
     let lab = Lab::with(|s| s.signing_required = false);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
-    let (address, front) = (listener.local_addr().unwrap(), lab.front().clone());
-    runtime.spawn(async move { front.serve(listener, std::future::pending()).await });
-    let on = || {
-        let mut c = lab.connect();
-        c.connection = None;
-        let socket = std::net::TcpStream::connect(address).unwrap();
-        socket.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
-        c.socket = Some(socket);
-        c.negotiate(&Offer::up_to(Dialect::Smb311));
-        c.logon(&logon(OTHER));
-        c.connect(SHARE);
-        c.sign = false;
-        (0..2).for_each(|_| drop(c.call(&echo().credits(8000)).ok()));
-        c
-    };
+    let (runtime, address) = listens(&lab);
+    let on = || on_socket(&lab, address);
     let mut clients: Vec<Client> = (0..2).map(|_| on()).collect();
     for c in &mut clients {
         let f = c.open(want("large")).id;
         c.set(f, file_class::END_OF_FILE, &(READ_BYTES as u64).to_le_bytes());
         // Nobody reads the first answer before the owner has made the others.
-        let asked = (0..9).flat_map(|_| {
-            let (_, message) = c.encode(&read(f, 0, READ_BYTES as u32), false);
-            [&(message.len() as u32).to_be_bytes()[..], &message].concat()
-        });
-        let asked: Vec<u8> = asked.collect();
+        let asked: Vec<u8> = (0..9).flat_map(|_| framed(c, &read(f, 0, READ_BYTES as u32))).collect();
         let socket = c.socket.as_mut().unwrap();
         socket.write_all(&asked).unwrap();
         std::thread::sleep(std::time::Duration::from_secs(2));
@@ -456,4 +473,144 @@ fn one_users_long_answers_leave_others_their_turn() {
         assert!(bytes < 5 * u64::from(LENGTH), "{bytes} bytes of the first user went before the second's two answers");
     });
     assert!(front.answer_bytes() - before > READS as u64 * u64::from(LENGTH), "all came");
+}
+
+/// Clients of one user, each with an open of its own file.
+fn writers(lab: &Lab, many: usize) -> Vec<(Client, FileId)> {
+    let new = |n| {
+        let mut c = lab.client();
+        let f = c.open(want(&format!("file{n}"))).id;
+        (c, f)
+    };
+    (0..many).map(new).collect()
+}
+
+/// A user may have 512 KiB of requests at another node.
+fn small_lab() -> Lab {
+    let bound = |user| Bound { user, address: 1 << 30, whole: 1 << 30 };
+    Lab::with(|s| s.limits.usage.forwarded_bytes = bound(512 << 10))
+}
+
+/// Hands a request to the node, which has no answer at once.
+fn begin(c: &mut Client, req: &Req) -> u64 {
+    let (id, mut message) = c.encode(req, false);
+    let mut out = Vec::new();
+    let connection = c.connection.as_mut().expect("it is connected");
+    let verdict = connection.handle_message(&mut message, Time::read(), &mut out);
+    assert!(matches!(verdict, Verdict::Go) && out.is_empty(), "it is refused");
+    id
+}
+
+fn forwarded_bytes(lab: &Lab) -> usize {
+    lab.front().trees.usage.total(Kind::ForwardedBytes)
+}
+
+/// Each of the user's connections sends at once what all together may not have: what is too much waits, and nobody else for it.
+#[test]
+fn what_a_user_has_too_much_waits_until_there_is_room() {
+    const LENGTH: usize = 60 << 10;
+    let (lab, written) = (small_lab(), vec![7; LENGTH]);
+    let front = lab.front.as_ref().expect("two nodes");
+    let mut all = writers(&lab, 30);
+    let mut other = lab.connect();
+    other.negotiate(&Offer::up_to(Dialect::Smb311));
+    other.logon(&logon(OTHER));
+    other.connect(SHARE);
+    let other_file = other.open(want("other"));
+    for _ in 0..3 {
+        front.hold_answers(true);
+        let sent: Vec<_> = all.iter_mut().map(|(c, f)| begin(c, &write(*f, 0, &written))).collect();
+        let held = forwarded_bytes(&lab);
+        assert!(held > 384 << 10 && held <= 512 << 10, "{held} bytes are at the owner");
+        let asked = begin(&mut other, &write(other_file.id, 0, &written));
+        assert!(forwarded_bytes(&lab) - held >= LENGTH, "another user's goes there at once");
+        front.hold_answers(false);
+        other.receive(asked).ok();
+        for ((c, _), id) in all.iter_mut().zip(sent) {
+            c.receive(id).ok();
+        }
+    }
+    assert_eq!(forwarded_bytes(&lab), 0);
+}
+
+/// Clients that are gone, or that cancel, keep nobody from the room that they waited for.
+#[test]
+fn who_waits_for_room_may_go() {
+    let (lab, written) = (small_lab(), vec![7; 60 << 10]);
+    let front = lab.front.as_ref().expect("two nodes");
+    let mut all = writers(&lab, 30);
+    front.hold_answers(true);
+    let sent: Vec<_> = all.iter_mut().map(|(c, f)| begin(c, &write(*f, 0, &written))).collect();
+    for (c, _) in &mut all[5..25] {
+        let mut connection = c.connection.take().expect("it is connected");
+        connection.closed(std::time::Instant::now());
+    }
+    front.hold_answers(false);
+    for (n, ((c, _), id)) in all.iter_mut().zip(sent).enumerate() {
+        if !(5..25).contains(&n) {
+            c.receive(id).ok();
+        }
+    }
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while forwarded_bytes(&lab) > 0 {
+        assert!(std::time::Instant::now() < end, "{} bytes are left", forwarded_bytes(&lab));
+        let_nodes_talk();
+    }
+}
+
+/// Who waits for room when the owner is lost waits no more.
+#[test]
+fn a_wait_for_room_ends_with_the_owner() {
+    let (lab, written) = (small_lab(), vec![7; 60 << 10]);
+    let front = lab.front.as_ref().expect("two nodes");
+    let mut all = writers(&lab, 30);
+    front.hold_answers(true);
+    all.iter_mut().for_each(|(c, f)| _ = begin(c, &write(*f, 0, &written)));
+    front.break_connections();
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while !all.iter_mut().all(|(c, _)| c.is_closed()) || forwarded_bytes(&lab) > 0 {
+        assert!(std::time::Instant::now() < end, "{} bytes are left", forwarded_bytes(&lab));
+        let_nodes_talk();
+    }
+    front.hold_answers(false);
+    let mut again = lab.client();
+    again.put("again", &written);
+}
+
+/// Connections of one user that send more than the user may have, each without waiting for answers: none is refused.
+#[test]
+fn connections_take_turns_for_the_room_of_their_user() {
+    const WRITES: usize = 10;
+    const LENGTH: usize = 300 << 10;
+    let bound = |user| Bound { user, address: 1 << 30, whole: 1 << 30 };
+    let lab = Lab::with(|s| {
+        s.signing_required = false;
+        s.limits.usage.forwarded_bytes = bound(2 << 20);
+    });
+    let (runtime, address) = listens(&lab);
+    let written = vec![7; LENGTH];
+    let all = std::sync::Barrier::new(16);
+    std::thread::scope(|scope| {
+        for n in 0..16 {
+            let (mut c, all, written) = (on_socket(&lab, address), &all, &written);
+            scope.spawn(move || {
+                let f = c.open(want(&format!("file{n}"))).id;
+                let asked: Vec<u8> = (0..WRITES).flat_map(|_| framed(&mut c, &write(f, 0, written))).collect();
+                let mut socket = c.socket.as_ref().unwrap().try_clone().unwrap();
+                let mut output = socket.try_clone().unwrap();
+                all.wait();
+                let sends = std::thread::spawn(move || output.write_all(&asked).unwrap());
+                for _ in 0..WRITES {
+                    let mut head = [0; 4];
+                    socket.read_exact(&mut head).unwrap();
+                    let mut answer = vec![0; u32::from_be_bytes(head) as usize];
+                    socket.read_exact(&mut answer).unwrap();
+                    assert_eq!(answer[8..12], [0; 4], "connection {n} is refused");
+                }
+                sends.join().unwrap();
+            });
+        }
+    });
+    assert_eq!(forwarded_bytes(&lab), 0);
+    runtime.shutdown_background();
 }

@@ -17,6 +17,7 @@ struct AskedElsewhere {
     out: Vec<u8>,
     /// Counted for its connection.
     bytes: usize,
+    is_held: bool,
 }
 
 impl AskedElsewhere {
@@ -25,6 +26,9 @@ impl AskedElsewhere {
         let peer = self.chain.state.peer.clone();
         peer.elsewhere_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
         peer.elsewhere_is_much.store(false, Ordering::Relaxed);
+        if self.is_held {
+            peer.elsewhere_held.fetch_sub(1, Ordering::Relaxed);
+        }
         let done = run(self.chain, self.out);
         // Afterwards: a CANCEL that came meanwhile is for a wait that this may have begun.
         peer.pending.lock().end_job();
@@ -79,8 +83,12 @@ pub(super) fn run_when_answered(message: Bytes<'_>, state: State, out: Vec<u8>) 
     if asked.is_much() {
         peer.elsewhere_is_much.store(true, Ordering::Relaxed);
     }
+    let is_held = asked.is_held();
+    if is_held {
+        peer.elsewhere_held.fetch_add(1, Ordering::Relaxed);
+    }
     peer.pending.lock().begin_job();
-    let message = AskedElsewhere { chain: Chain { message: message.into_owned(), state }, out, bytes };
+    let message = AskedElsewhere { chain: Chain { message: message.into_owned(), state }, out, bytes, is_held };
     asked.when_answered(Box::new(move |here| match here {
         true => server.go_on_here(peer, Box::new(message), bytes),
         false => server.go_on(peer, Box::new(message)),
