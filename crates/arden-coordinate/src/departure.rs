@@ -26,6 +26,13 @@ fn busy() -> AdminError {
     conflict("the cluster changes all the time", "try again")
 }
 
+/// What came of something for which a node has to be ready.
+pub enum Attempt<T> {
+    Done(T),
+    /// Why not. It may be otherwise in a moment.
+    NotYet(AdminError),
+}
+
 /// Reads the keys below `prefix`, which have to be believed.
 fn read(etcd: &Arc<Etcd>, trust: &Trust, prefix: &str) -> Result<Found> {
     let floor = trust.floor();
@@ -98,28 +105,31 @@ fn is_idle(etcd: &Arc<Etcd>, trust: &Trust, number: u16, name: &str) -> Result<V
 /// Says that a node is to own nothing, or may own again. False: there is no such node.
 ///
 /// # Errors
-/// Conflict, when no other node could own its pools.
+/// Those of etcd, and conflict, when the cluster changes all the time.
 pub fn set_drained(
     etcd: &Arc<Etcd>,
     trust: &Trust,
     peers: &Arc<Peers>,
     (number, drained): (u16, bool),
-) -> Result<bool> {
+) -> Result<Attempt<bool>> {
     let names = trust.names();
     for _ in 0..TRIES {
         let nodes = read(etcd, trust, &names.nodes())?;
         trust.check_entry(&nodes)?;
-        let Some(pair) = nodes.get(&names.node(number)) else { return Ok(false) };
+        let Some(pair) = nodes.get(&names.node(number)) else { return Ok(Attempt::Done(false)) };
         let mut if_all = vec![If::Changed(names.node(number), pair.mod_revision)];
         let then = match drained {
             true => {
-                if_all.extend(another(etcd, trust, peers, number)?);
+                match another(etcd, trust, peers, number)? {
+                    Attempt::Done(conditions) => if_all.extend(conditions),
+                    Attempt::NotYet(why) => return Ok(Attempt::NotYet(why)),
+                }
                 Then::Put(names.drain(number), Vec::new(), 0)
             }
             false => Then::Delete(names.drain(number)),
         };
         if trust.change(etcd, if_all, vec![then])?.is_some() {
-            return Ok(true);
+            return Ok(Attempt::Done(true));
         }
     }
     Err(busy())
@@ -145,7 +155,7 @@ pub fn takes_pools(etcd: &Arc<Etcd>, peers: &Arc<Peers>, number: u16, run: &str)
 
 /// A node that can own what this one gives up, as conditions that it is alive and not drained: two nodes that are drained at the
 /// same time do not rely on each other.
-fn another(etcd: &Arc<Etcd>, trust: &Trust, peers: &Arc<Peers>, number: u16) -> Result<Vec<If>> {
+fn another(etcd: &Arc<Etcd>, trust: &Trust, peers: &Arc<Peers>, number: u16) -> Result<Attempt<Vec<If>>> {
     let names = trust.names();
     let (alive, drained) = (read(etcd, trust, &names.alives())?, read(etcd, trust, &names.drains())?);
     let prefix = names.alives();
@@ -156,12 +166,14 @@ fn another(etcd: &Arc<Etcd>, trust: &Trust, peers: &Arc<Peers>, number: u16) -> 
         let run = keys::decode::<AliveValue>(pair).map(|alive| alive.run);
         match run.and_then(|run| takes_pools(etcd, peers, other, &run)) {
             Ok(()) => {
-                return Ok(vec![If::Changed(pair.key.clone(), pair.mod_revision), If::Changed(names.drain(other), 0)]);
+                let conditions = [(pair.key.clone(), pair.mod_revision), (names.drain(other), 0)];
+                return Ok(Attempt::Done(conditions.map(|(key, changed)| If::Changed(key, changed)).to_vec()));
             }
             Err(e) => why = format!("no other node can take its pools now: {e}"),
         }
     }
-    Err(conflict(why, "its pools would be served by nobody: try again, or stop it with its clients"))
+    let hint = "its pools would be served by nobody: try again, or stop it with its clients";
+    Ok(Attempt::NotYet(conflict(why, hint)))
 }
 
 /// Makes the node on `directory` a daemon without a cluster, and without a state. Runs while no daemon uses the directory.

@@ -28,7 +28,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::{
     agent::{Fence, Reserve},
     claims::Claims,
-    departure,
+    departure::{self, Attempt},
     etcd::{Etcd, EtcdError, Found, If, Then},
     gate::LeaseGate,
     keys::{self, AliveValue, ClientMoveValue, ConfigValue, MoveValue, Names, NodeValue, PoolKeys},
@@ -350,26 +350,30 @@ impl ClusterApi {
     }
 
     /// Tries it again while a node that has just started may come to be ready: a lease of its run of before may have to end first.
-    fn soon<T>(&self, attempt: impl Fn() -> Result<T>) -> Result<T> {
+    fn soon<T>(&self, attempt: impl Fn() -> Result<Attempt<T>>) -> Result<T> {
         let end = Instant::now() + Duration::from_secs(self.member.membership.cluster.lease_seconds) + READY_WAIT;
         loop {
-            match attempt() {
-                Err(e) if e.kind == ErrorKind::Conflict && Instant::now() < end => thread::sleep(READY_POLL),
-                answer => return answer,
+            match attempt()? {
+                Attempt::Done(done) => return Ok(done),
+                Attempt::NotYet(why) if Instant::now() > end => return Err(why),
+                Attempt::NotYet(_) => thread::sleep(READY_POLL),
             }
         }
     }
 
     /// The node, if it can take a pool now.
-    fn ready(&self, node: &str) -> Result<NodeInfo> {
+    fn ready(&self, node: &str) -> Result<Attempt<NodeInfo>> {
         let node = self.node(node)?;
         if !node.alive {
-            return Err(conflict(format!("node {} is not alive", node.name), "`arden node list` shows who is"));
+            let why = conflict(format!("node {} is not alive", node.name), "`arden node list` shows who is");
+            return Ok(Attempt::NotYet(why));
         }
-        match departure::takes_pools(&self.member.etcd, &self.member.peers, node.number, &node.run) {
-            Ok(()) => Ok(node),
-            Err(why) => Err(conflict(format!("node {} cannot take the pool now: {why}", node.name), "try again")),
-        }
+        Ok(match departure::takes_pools(&self.member.etcd, &self.member.peers, node.number, &node.run) {
+            Ok(()) => Attempt::Done(node),
+            Err(why) => {
+                Attempt::NotYet(conflict(format!("node {} cannot take the pool now: {why}", node.name), "try again"))
+            }
+        })
     }
 
     /// A blocked pool: the record's epoch and `written` become the newest of record and labels, and there are no holders.
