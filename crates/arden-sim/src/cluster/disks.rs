@@ -25,6 +25,8 @@ pub(super) struct Entered {
     fenced: BTreeSet<Holder>,
     /// Those that were fenced on each disk.
     on: [BTreeSet<Holder>; DISKS_MAX],
+    /// The keys that each disk had right before the ownership's own came.
+    before: [Option<Vec<Holder>>; DISKS_MAX],
     registered: [bool; DISKS_MAX],
 }
 
@@ -163,6 +165,19 @@ impl World {
         if self.rng.one_in(2) { self.cut_path(node, disk, until_ns) } else { self.cut_disk(disk, until_ns) }
     }
 
+    /// The key of an ownership comes to a disk, once.
+    fn enter(&mut self, node: usize, epoch: Epoch, disk: usize) {
+        let keys = self.keys(disk..disk + 1);
+        let entered = &mut self.machines[node].entered;
+        if entered.epoch == epoch {
+            if entered.before[disk].is_some() {
+                return;
+            }
+            entered.before[disk] = Some(keys);
+        }
+        self.disks[disk].register(key(node, epoch));
+    }
+
     /// A fence of the holder on one disk, which the node enters first: at no moment the disk has neither key, so an owner of before the
     /// holder that takes the disk back finds a newer one.
     pub(super) fn fence_on(&mut self, node: usize, epoch: Epoch, holder: Holder, disk: usize) {
@@ -170,7 +185,7 @@ impl World {
             return;
         }
         if self.shows_keys {
-            self.disks[disk].register(key(node, epoch));
+            self.enter(node, epoch, disk);
         }
         self.disks[disk].fence(key(usize::from(holder.node.0), holder.epoch));
         let entered = &mut self.machines[node].entered;
@@ -189,13 +204,16 @@ impl World {
         is_fenced
     }
 
-    /// Holders that have to be fenced on the disk because it was not reached when they were on the others.
+    /// Holders that are fenced on the disk when this node registers there: it was not reached when they were on the others, or what one of
+    /// them had sent before has come since.
     fn late_victims(&self, node: usize, epoch: Epoch, disk: usize) -> Vec<Holder> {
         let entered = &self.machines[node].entered;
         if entered.epoch != epoch || !self.shows_keys {
             return Vec::new();
         }
-        entered.fenced.difference(&entered.on[disk]).copied().collect()
+        let keys = self.disks[disk].registered();
+        let is_there = |h: &Holder| keys.contains(&key(usize::from(h.node.0), h.epoch));
+        entered.fenced.iter().filter(|h| !entered.on[disk].contains(h) || is_there(h)).copied().collect()
     }
 
     /// Whether the registration has to wait until its process goes on, which has more to do on this disk.
@@ -203,8 +221,8 @@ impl World {
         self.machines[node].stopped.is_some() && !self.late_victims(node, epoch, disk).is_empty()
     }
 
-    /// Registers the key of an ownership with one disk, if that is reached. Gives the keys that were there before, without those of holders
-    /// that are fenced here. `lives`: the process of the ownership is there, and hears of it.
+    /// Registers the key of an ownership with one disk, if that is reached. Gives the others, those included that were there before, without those of
+    /// holders that were fenced. `lives`: the process of the ownership is there, and hears of it.
     pub(super) fn register_on(&mut self, node: usize, epoch: Epoch, disk: usize, lives: bool) -> Vec<Holder> {
         if !self.reaches(node, disk) {
             if !self.shows_keys {
@@ -213,15 +231,19 @@ impl World {
             return Vec::new();
         }
         let late = if lives { self.late_victims(node, epoch, disk) } else { Vec::new() };
-        let mut keys = self.keys(disk..disk + 1);
-        let mine = Holder { node: NodeId(node as u16), epoch };
-        keys.retain(|k| *k != mine && !late.contains(k));
-        self.disks[disk].register(key(node, epoch));
+        self.enter(node, epoch, disk);
         for holder in late {
             self.counts.fenced_on_another_disk += 1;
             self.fence_on(node, epoch, holder, disk);
         }
+        let mut keys = self.keys(disk..disk + 1);
+        let mine = Holder { node: NodeId(node as u16), epoch };
+        keys.retain(|k| *k != mine);
         let entered = &mut self.machines[node].entered;
+        if lives && entered.epoch == epoch {
+            let before = entered.before[disk].iter().flatten();
+            keys.extend(before.filter(|k| !entered.fenced.contains(k)).copied());
+        }
         if lives && entered.epoch == epoch && entered.fenced.is_subset(&entered.on[disk]) {
             entered.registered[disk] = true;
         }

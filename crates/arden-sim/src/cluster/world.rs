@@ -14,7 +14,7 @@ use arden_space::{CreateOptions, Layout, Pool, Provision};
 
 use super::client::{Client, Reply, Told, What, Work};
 use super::counts::Counts;
-use super::disks::{Admission, DISKS_MAX};
+use super::disks::{Admission, DISKS_MAX, Entered};
 use super::etcd::Etcd;
 use super::judge::{Judge, LABELS_AT, label_epoch};
 use super::machine::{BLOCKS, Begun, Found, Machine, POOL, SPACE_BYTES, Until, config, rate_ppm};
@@ -324,6 +324,7 @@ impl World {
         if m.node.is_none() && t_ns >= m.starts_ns {
             m.start(TTL_NS);
             m.run += 1;
+            m.entered = Entered::default();
             m.ticks_ns = t_ns;
         }
         if !m.runs() {
