@@ -267,6 +267,10 @@ impl World {
     pub(super) fn look_for_disks(&mut self, node: usize) {
         let t = self.t_ns;
         let m = &mut self.machines[node];
+        // One disk after the other, as its process does.
+        if m.admits == Some(m.run) {
+            return;
+        }
         let Some(open) = m.open.as_ref().filter(|o| o.serves && t >= m.looks_ns) else { return };
         m.looks_ns = t + LOOK_NS;
         let (epoch, run) = (open.epoch, m.run);
@@ -274,46 +278,63 @@ impl World {
         let away = pool.status().disks.into_iter().filter(|d| !d.online).map(|d| usize::from(d.index));
         let Some(disk) = away.into_iter().find(|d| t >= m.no_disk_ns[*d]) else { return };
         m.looks_ns = t + 4 * LOOK_NS;
+        m.admits = Some(run);
         self.at(t, Happening::Admit { node, run, epoch, disk, step: Admission::Look });
     }
 
     /// A step of entering a disk that is back, by the owner. It goes on where it was when its process was stopped.
     pub(super) fn admit(&mut self, node: usize, run: u64, epoch: Epoch, disk: usize, step: Admission) {
-        let m = &self.machines[node];
-        let owns = m.run == run && m.open.as_ref().is_some_and(|o| o.serves && o.epoch == epoch);
-        if !owns || !self.reaches(node, disk) {
-            return;
-        }
-        if m.stopped.is_some() {
+        if self.machines[node].run == run && self.machines[node].stopped.is_some() {
             return self.at(self.t_ns + COMMAND_MAX_NS, Happening::Admit { node, run, epoch, disk, step });
         }
-        let (mine, d) = (key(node, epoch), self.disks[disk].clone());
-        let is_newer = |k: &u64| k & EPOCH_BITS > epoch.0;
-        let next = match step {
-            _ if !self.shows_keys => return self.take_back(node, disk),
-            Admission::Look if d.registered().iter().any(is_newer) => return,
-            Admission::Look => Admission::Register,
-            Admission::Register => {
-                let before = d.registered();
-                d.register(mine);
-                Admission::Fence(before.into_iter().filter(|k| *k != mine && !is_newer(k)).collect())
-            }
-            Admission::Fence(keys) => {
-                keys.into_iter().for_each(|k| d.fence(k));
-                Admission::Confirm
-            }
-            Admission::Confirm if d.registered().iter().any(is_newer) => {
-                self.counts.returns_refused += 1;
-                return d.unregister(mine);
-            }
-            Admission::Confirm if d.registered() != [mine] => return,
-            Admission::Confirm => return self.take_back(node, disk),
+        let Some(step) = self.admit_further((node, run), epoch, disk, step) else {
+            let admits = &mut self.machines[node].admits;
+            admits.take_if(|r| *r == run);
+            return;
         };
         let mut at = self.t_ns + self.rng.range(50_000, COMMAND_MAX_NS);
         if self.trouble.is_on(self.t_ns) && self.rng.one_in(8) {
             at += self.rng.range(COMMAND_MAX_NS, 60_000_000);
         }
-        self.at(at, Happening::Admit { node, run, epoch, disk, step: next });
+        self.at(at, Happening::Admit { node, run, epoch, disk, step });
+    }
+
+    /// What comes next. None: it has ended.
+    fn admit_further(
+        &mut self,
+        (node, run): (usize, u64),
+        epoch: Epoch,
+        disk: usize,
+        step: Admission,
+    ) -> Option<Admission> {
+        let m = &self.machines[node];
+        let owns = m.run == run && m.open.as_ref().is_some_and(|o| o.serves && o.epoch == epoch);
+        if !owns || !self.reaches(node, disk) {
+            return None;
+        }
+        let (mine, d) = (key(node, epoch), self.disks[disk].clone());
+        let is_newer = |k: &u64| k & EPOCH_BITS > epoch.0;
+        match step {
+            _ if !self.shows_keys => self.take_back(node, disk),
+            Admission::Look if d.registered().iter().any(is_newer) => {}
+            Admission::Look => return Some(Admission::Register),
+            Admission::Register => {
+                let before = d.registered();
+                d.register(mine);
+                return Some(Admission::Fence(before.into_iter().filter(|k| *k != mine && !is_newer(k)).collect()));
+            }
+            Admission::Fence(keys) => {
+                keys.into_iter().for_each(|k| d.fence(k));
+                return Some(Admission::Confirm);
+            }
+            Admission::Confirm if d.registered().iter().any(is_newer) => {
+                self.counts.returns_refused += 1;
+                d.unregister(mine);
+            }
+            Admission::Confirm if d.registered() != [mine] => {}
+            Admission::Confirm => self.take_back(node, disk),
+        }
+        None
     }
 
     fn take_back(&mut self, node: usize, disk: usize) {

@@ -262,6 +262,8 @@ pub(super) struct Machine {
     /// Until when it does not reach each disk.
     pub(super) no_disk_ns: [u64; DISKS_MAX],
     pub(super) entered: Entered,
+    /// The run that enters a disk which is back.
+    pub(super) admits: Option<u64>,
     /// When it looks for disks that are back.
     pub(super) looks_ns: u64,
     pub(super) lag_ns: (u64, u64),
@@ -309,6 +311,7 @@ impl Machine {
             no_clients_ns: 0,
             no_disk_ns: [0; DISKS_MAX],
             entered: Entered::default(),
+            admits: None,
             looks_ns: 0,
             lag_ns: (0, 0),
             drains_ns: None,
