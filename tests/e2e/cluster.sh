@@ -205,7 +205,8 @@ for to in "${order[@]}"; do
 done
 # To a node that was killed and has just started: by etcd its run of before is alive for a while.
 to=${order[1]}; kill -9 "${pid[$to]}"; gone "$to"; up "$to"
-before=$(records); at "${order[0]}" pool move tank --to "$to" >/dev/null; owned_by "$to" || fail "the pool did not move to a node that has just started"
+before=$(records); at "${order[0]}" pool move tank --to "$to" >/dev/null
+until_true 20 owned_by "$to" || fail "the pool did not move to a node that has just started"
 goes_on "$before" "after a move to a node that has just started"; echo "moved to $to, which has just started, not answered for $(stalled)"
 
 note "a third node"
