@@ -2,7 +2,7 @@
 # files renamed and unlinked, locks, ACLs, EAs, 10,000 files; compared after a remount, and here with the directory. With
 # VOLUME=1 the shares lie on a volume, and what is compared at the end is what another client gets.
 # long: 144
-# limit: 900
+# limit: 1300
 # Server and guest live in a network namespace of their own, with an address that is not loopback: further channels need
 # one. The guest reaches it as itself.
 if [[ -z ${IN_NAMESPACE:-} ]]; then
@@ -34,7 +34,7 @@ cat >"$job/config.json" <<C
 C
 cp "$ROOT/tests/guest/client.py" "$job/"
 printf '#!/bin/sh\nexec python3 -S /job/client.py\n' >"$job/main"; chmod +x "$job/main"
-status=0; "$ROOT/tests/guest/boot" "$job" 800 || status=$?
+status=0; "$ROOT/tests/guest/boot" "$job" 1200 || status=$?
 note "what lies in the share"
 if [[ -n ${VOLUME:-} ]]; then
   DIR=$WORK/found; mkdir "$DIR"
