@@ -28,7 +28,7 @@ use crate::{
         Channel, Peer, PendingRequest, Session, SessionState,
         frame::{put_frame_length, seal_frame},
         signer::{Proof, Signer, answer_signer},
-        work::{BlockingWork, Parked},
+        work::{BlockingWork, Parked, Without},
     },
 };
 
@@ -176,9 +176,14 @@ impl Parked for Chain {
         &self.state.peer
     }
 
-    fn survives(&self, peer_id: u64) -> bool {
-        let channel = self.state.elements.get(self.state.next).and_then(|e| e.channel.as_ref());
-        channel.is_some_and(|c| c.session.live_peer().is_some_and(|p| p.id != peer_id))
+    fn without(&self, peer_id: u64) -> Without {
+        let Some(element) = self.state.elements.get(self.state.next) else { return Without::Forgotten };
+        let is_other = |channel: &Arc<Channel>| channel.session.live_peer().is_some_and(|p| p.id != peer_id);
+        match element.channel.as_ref().is_some_and(is_other) {
+            false => Without::Forgotten,
+            true if element.header.command == Command::Create as u16 => Without::GoesOn,
+            true => Without::Cancelled,
+        }
     }
 
     fn run(self: Box<Self>, out: &mut Vec<u8>, may_block: bool) -> Rest {
@@ -352,7 +357,10 @@ fn put_aside<'a>(
     if let Some(id) = state.async_id {
         let element = &state.elements[state.next];
         let session_id = element.channel.as_ref().map_or(0, |c| c.session.id);
-        if !pending.wait(id, PendingRequest { message_id: element.header.message_id, session_id, wait }) {
+        let header = &element.header;
+        // The requests of a lost connection were cancelled before, and this one would not be.
+        let is_late = peer.is_closed() && header.command != Command::Create as u16;
+        if is_late || !pending.wait(id, PendingRequest { message_id: header.message_id, session_id, wait }) {
             drop(pending);
             server.unpark(wait);
             state.elements[state.next].refused = Some(NtStatus::CANCELLED);

@@ -308,10 +308,7 @@ impl Server {
         self.admission.disconnected(peer.id);
         let pending = peer.pending.lock().drain();
         for wait in pending.into_iter().map(|p| p.wait) {
-            // A session with another channel keeps what it asked for: the client may replay it there.
-            if !self.waits.survives(wait, peer.id) {
-                self.unpark(wait);
-            }
+            self.leave_waiting(wait, peer.id);
         }
         let channels: Vec<_> = peer.channels.write().drain().map(|(_, c)| c).collect();
         for channel in channels {

@@ -7,12 +7,13 @@ use std::{
 
 use arden_lock::{Mutex, ranks};
 use arden_store::fs::WaitId;
+use arden_wire::NtStatus;
 
 use crate::{
     server::Server,
     sessions::{
         Peer,
-        work::{BlockingWork, Parked},
+        work::{BlockingWork, Parked, Without},
     },
     trees::deferred::Deferred,
 };
@@ -41,11 +42,11 @@ pub(crate) struct Waits {
 pub type Runner = Box<dyn Fn(Box<dyn BlockingWork>) + Send + Sync>;
 
 impl Waits {
-    /// Whether the request of this wait goes on without the connection `peer_id`.
-    pub fn survives(&self, wait: WaitId, peer_id: u64) -> bool {
+    /// What becomes of the request of this wait without the connection `peer_id`.
+    fn without(&self, wait: WaitId, peer_id: u64) -> Without {
         match self.parked.lock().get(&wait) {
-            Some(Waiting::Parked(message)) => message.survives(peer_id),
-            _ => false,
+            Some(Waiting::Parked(message)) => message.without(peer_id),
+            _ => Without::Forgotten,
         }
     }
 }
@@ -72,12 +73,8 @@ impl Server {
         if !peer.is_closed() {
             return peer.resume(message);
         }
-        // Nobody hears the answer, but what was asked for happens. It may take long, and others' breaks are seen to here.
-        let (me, message) = (self.me.clone(), message.detach());
-        self.trees.defer(Deferred::Other(Box::new(move || match me.upgrade() {
-            Some(server) => server.run_detached(message),
-            None => drop(message),
-        })));
+        // Nobody hears the answer, but what was asked for happens.
+        self.run_unheard(message.detach());
     }
 
     /// The same with a message that was elsewhere. Where its connection rests, and has nothing else there, the caller runs the message and
@@ -142,6 +139,29 @@ impl Server {
         };
         let peer = parked.peer().clone();
         self.go_on(peer, parked);
+    }
+
+    /// The connection `peer_id` is lost, over which a request came that waits.
+    pub(super) fn leave_waiting(&self, wait: WaitId, peer_id: u64) {
+        let without = self.waits.without(wait, peer_id);
+        if without == Without::GoesOn {
+            return;
+        }
+        let Some(message) = self.unpark(wait) else { return };
+        if without == Without::Cancelled {
+            // Nobody hears what it answers; but what it has of its handle ends, and the rest of its message runs.
+            let rest = message.abort(NtStatus::CANCELLED, &mut Vec::new());
+            rest.into_iter().for_each(|rest| self.run_unheard(rest));
+        }
+    }
+
+    /// On a thread that may block. What it does may take long, and others' breaks are seen to on the caller's.
+    fn run_unheard(&self, message: Box<dyn BlockingWork>) {
+        let me = self.me.clone();
+        self.trees.defer(Deferred::Other(Box::new(move || match me.upgrade() {
+            Some(server) => server.run_detached(message),
+            None => drop(message),
+        })));
     }
 
     /// Takes a waiting request back; it will not be resumed.

@@ -7,12 +7,23 @@ use arden_wire::NtStatus;
 
 use crate::sessions::Peer;
 
+/// What becomes of a request that waits when its connection is lost, [MS-SMB2] 3.3.7.1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Without {
+    /// Its session ends too, and takes what the request has with it.
+    Forgotten,
+    /// Its session has another channel, and the request is undone: it would change what the client asks for again.
+    Cancelled,
+    /// The same, but the client takes up what it was for: a CREATE, whose handle a replay finds.
+    GoesOn,
+}
+
 /// A message whose current request waits for somebody else.
 pub trait Parked: Send {
     fn peer(&self) -> &Arc<Peer>;
 
-    /// Does the session of the current request live on without the connection `peer_id`?
-    fn survives(&self, peer_id: u64) -> bool;
+    /// What becomes of the current request without the connection `peer_id`.
+    fn without(&self, peer_id: u64) -> Without;
 
     /// The wait is over: runs on, and appends what is answered to `out`. What is left has to run where it may block; nothing
     /// is where `may_block`.

@@ -235,3 +235,66 @@ fn without_multichannel_nobody_binds() {
     let refused = c.try_logon(&logon(USER).bind(main.session.as_ref().unwrap()));
     assert_eq!(refused.err(), Some(NtStatus::REQUEST_NOT_ACCEPTED));
 }
+
+/// [MS-SMB2] 3.3.7.1: the requests of a channel that is lost are cancelled, where the session has another. The client asks again there.
+#[test]
+fn a_lock_that_waits_on_a_lost_channel_is_not_granted() {
+    let lab = Lab::new();
+    let mut main = lab.client();
+    let f = main.open(want("file"));
+    let mut other = second_channel(&lab, &main);
+    let mut third = lab.client();
+    let g = third.open(want("file"));
+    third.call(&lock(g.id, 0, &[(0, 10, lock_flags::EXCLUSIVE)])).ok();
+    let whole = lock(f.id, 0, &[(0, 10, lock_flags::EXCLUSIVE)]);
+    let lost = main.send(&whole);
+    main.interim(lost);
+    main.disconnect();
+    let again = other.send(&whole);
+    other.interim(again);
+    third.call(&lock(g.id, 0, &[(0, 10, lock_flags::UNLOCK)])).ok();
+    assert_eq!(other.receive(again).status(), NtStatus::SUCCESS);
+    // It is held once.
+    other.call(&lock(f.id, 0, &[(0, 10, lock_flags::UNLOCK)])).ok();
+    let at_once = lock_flags::EXCLUSIVE | lock_flags::FAIL_IMMEDIATELY;
+    third.call(&lock(g.id, 0, &[(0, 10, at_once)])).ok();
+    // And a change may be replayed: nothing is outstanding.
+    let replayed = write(f.id, 20, b"x").replay().sequence(1);
+    assert_eq!(other.status(&replayed), NtStatus::SUCCESS);
+}
+
+#[test]
+fn a_watch_on_a_lost_channel_takes_no_change_from_the_next() {
+    let lab = Lab::new();
+    let mut main = lab.client();
+    main.make_directory("dir");
+    let dir = main.open(want("dir").directory().access(FILE_GENERIC_READ)).id;
+    let mut other = second_channel(&lab, &main);
+    let watch = notify(dir, 0, 1, 4096);
+    let lost = main.send(&watch);
+    main.interim(lost);
+    main.disconnect();
+    let again = other.send(&watch);
+    other.interim(again);
+    lab.client().put("dir\\new", b"x");
+    assert_eq!(other.receive(again).status(), NtStatus::SUCCESS);
+}
+
+/// A CREATE goes on: the client replays it, and finds its handle.
+#[test]
+fn a_create_that_waits_on_a_lost_channel_is_found_by_its_replay() {
+    let lab = Lab::new();
+    let mut third = lab.client();
+    let held = third.open(want("file").oplock(oplock::BATCH)).id;
+    let mut main = lab.client();
+    let mut other = second_channel(&lab, &main);
+    let how = || want("file").existing().oplock(oplock::BATCH).durable_v2(0x5EA_1001, 0);
+    main.starts(how());
+    main.disconnect();
+    assert_eq!(other.fails(how().replayed()), NtStatus::FILE_NOT_AVAILABLE);
+    third.close(held);
+    lab.opens_left(1);
+    let f = other.open(how().replayed());
+    other.write(f.id, 0, b"found");
+    assert_eq!(lab.server.trees.opens().len(), 1);
+}

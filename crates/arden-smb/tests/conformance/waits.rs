@@ -7,7 +7,7 @@ use arden_smb::{
     conn::Connection,
     sessions::{
         Peer,
-        work::{BlockingWork, Parked},
+        work::{BlockingWork, Parked, Without},
     },
     time::Time,
 };
@@ -307,8 +307,8 @@ impl Parked for GoesOn {
     fn peer(&self) -> &Arc<Peer> {
         &self.0
     }
-    fn survives(&self, _peer_id: u64) -> bool {
-        false
+    fn without(&self, _peer_id: u64) -> Without {
+        Without::Forgotten
     }
     fn run(self: Box<Self>, out: &mut Vec<u8>, _may_block: bool) -> Option<Box<dyn BlockingWork>> {
         out.extend_from_slice(b" final");

@@ -8,7 +8,7 @@ use arden_wire::NtStatus;
 use super::{Bytes, Chain, Job, Rest, State, run};
 use crate::sessions::{
     Peer,
-    work::{BlockingWork, Parked},
+    work::{BlockingWork, Parked, Without},
 };
 
 /// A message whose current request another engine has, and what it has answered so far. No thread is kept for it.
@@ -41,8 +41,8 @@ impl Parked for AskedElsewhere {
         &self.chain.state.peer
     }
 
-    fn survives(&self, peer_id: u64) -> bool {
-        self.chain.survives(peer_id)
+    fn without(&self, peer_id: u64) -> Without {
+        self.chain.without(peer_id)
     }
 
     fn run_beside(mut self: Box<Self>, out: &mut Vec<u8>) -> Rest {
