@@ -73,6 +73,8 @@ pub(crate) struct Asked {
     past: Option<FileTime>,
     /// A context is longer than a descriptor or attributes that are set at once.
     has_long_context: bool,
+    /// FILE_OPEN_BY_FILE_ID.
+    pub by_id: Option<u64>,
 }
 
 /// A create that found out what to open and where, and waits for others to give up what they cache of it.
@@ -100,7 +102,7 @@ pub fn create(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     if let Some(open) = durable::replayed(request, &tree, &asked, false)? {
         return respond_existing(request, &open, &asked, out);
     }
-    let by_id = by_file_id(&parsed)?;
+    let by_id = asked.by_id;
     let (name, mut path) = match by_id {
         Some(_) => (String::new(), NtPath::default()),
         None => {
@@ -123,7 +125,7 @@ pub fn create(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         return Err(Fail::Block);
     }
     if let Some(instance) = asked.app_instance {
-        fail_over(request, &tree, &name, instance)?;
+        fail_over(request, &tree, (&name, by_id), instance)?;
     }
     let mut create = CreateAfterBreak { asked, fs, path, by_id, name, pending: None };
     let handled = create.open(request, &tree, out);
@@ -213,6 +215,7 @@ fn ask(request: &Request<'_>, parsed: &CreateRequest<'_>) -> Result<Asked, Fail>
         disk_id: false,
         past: None,
         has_long_context: parsed.contexts.iter().any(|c| c.data.len() > INLINE_CONTEXT_BYTES_MAX),
+        by_id: by_file_id(parsed).or_else(|refused| if wanted.is_reconnect() { Ok(None) } else { Err(refused) })?,
     };
     contexts(request, parsed, &mut asked)?;
     Ok(asked)
@@ -298,7 +301,7 @@ fn by_file_id(r: &CreateRequest<'_>) -> Result<Option<u64>, Fail> {
 fn fail_over(
     request: &Request<'_>,
     tree: &Tree,
-    name: &str,
+    (name, by_id): (&str, Option<u64>),
     (id, version): (u128, Option<(u64, u64)>),
 ) -> Result<(), Fail> {
     let client = request.verified.client;
@@ -308,7 +311,10 @@ fn fail_over(
             && o.client != client
             && (o.owner.user == token.user || token.is_administrator())
             && o.share.name == tree.share.name
-            && o.name.to_lowercase() == name.to_lowercase()
+            && match by_id {
+                Some(id) => o.file().is_some_and(|f| f.file_id().file == id),
+                None => o.name.to_lowercase() == name.to_lowercase(),
+            }
     });
     let Some(open) = found else { return Ok(()) };
     // Before 3.1.1 a request has no version, and so does not take over from one that has.

@@ -169,6 +169,7 @@ pub(crate) fn reconnect(request: &Request<'_>, tree: &Arc<Tree>, asked: &Asked) 
         take_from_other_node(request, &open)?;
     }
     wait_for_disconnect(request, &open)?;
+    wait_for_work(&open)?;
     let state = open.state.lock();
     let resilient = matches!(state.durability, Durability::Resilient { .. });
     // Either reconnect context may claim either kind of handle: the id, and with DH2C the guid, identify it.
@@ -201,11 +202,11 @@ fn resume_lease(request: &Request<'_>, open: &Arc<SmbOpen>, asked: &Asked) {
     request.trees.tell_break_later(open);
 }
 
-/// A disconnected open belongs to this session from now on. False: another has it already.
+/// A disconnected open belongs to this session from now on. False: another has it already, or it is about to be closed.
 fn attach(request: &Request<'_>, tree: &Tree, open: &Arc<SmbOpen>) -> bool {
     {
         let mut state = open.state.lock();
-        if state.session.is_some() {
+        if state.session.is_some() || state.given_up {
             return false;
         }
         state.session = Some(Arc::downgrade(request.session));
@@ -232,12 +233,18 @@ fn attach(request: &Request<'_>, tree: &Tree, open: &Arc<SmbOpen>) -> bool {
 fn take_from_other_node(request: &Request<'_>, open: &Arc<SmbOpen>) -> Result<(), Fail> {
     let Some(before) = open.session().filter(|before| before.node != request.session.node) else { return Ok(()) };
     if open.has_work() {
-        // What the client asked for there is done, or is not, before it asks here.
         return Err(Fail::After(open.clone()));
     }
     tracing::info!(share = %open.share.name, file = %open.name, client = %request.verified.address, "a client comes by another node");
     request.trees.detach(&before, open, request.now);
     Ok(())
+}
+
+/// What the client asked for over the connection that it lost is done, or is not, before it asks again over another: it may replay it,
+/// or write something newer. No request begins on an open that has no session.
+fn wait_for_work(open: &Arc<SmbOpen>) -> Result<(), Fail> {
+    let is_absent = open.state.lock().session.is_none();
+    if is_absent && open.has_work() { Err(Fail::After(open.clone())) } else { Ok(()) }
 }
 
 /// How long a reconnect waits for the end of the connection that it replaces: a client may be back before the
@@ -267,7 +274,10 @@ fn check_lease(request: &Request<'_>, open: &SmbOpen, cache: CacheGrant, asked: 
             if open.client != request.verified.client || lease.key != key || lease.version != version {
                 return not_found;
             }
-            let same = asked.name.as_ref().is_ok_and(|n| is_named(open, &n.to_lowercase()));
+            let same = match asked.by_id {
+                Some(id) => open.file().is_some_and(|file| file.file_id().file == id),
+                None => asked.name.as_ref().is_ok_and(|n| is_named(open, &n.to_lowercase())),
+            };
             if same { Ok(()) } else { Err(NtStatus::INVALID_PARAMETER.into()) }
         }
         (CacheGrant::Lease { .. }, None) | (CacheGrant::Oplock(_), Some(_)) => not_found,
@@ -307,8 +317,14 @@ pub(crate) fn replayed(
     }
     if open.is_persistent() {
         replayed_persistent(request, tree, asked, &open, v2.persistent)?;
+    } else if !is_of_session(&open.state.lock(), request) {
+        return Err(NtStatus::DUPLICATE_OBJECTID.into());
     }
     Ok(Some(open))
+}
+
+fn is_of_session(state: &OpenState, request: &Request<'_>) -> bool {
+    state.session.as_ref().is_some_and(|s| std::ptr::eq(s.as_ptr(), Arc::as_ptr(request.session)))
 }
 
 /// The replay may come over a new connection, and after a restart: the client never heard of its handle.
@@ -325,11 +341,9 @@ fn replayed_persistent(
     if open.share.name != tree.share.name {
         return Err(NtStatus::DUPLICATE_OBJECTID.into());
     }
-    let here =
-        |s: &OpenState| s.session.as_ref().is_some_and(|s| std::ptr::eq(s.as_ptr(), Arc::as_ptr(request.session)));
     {
         let state = open.state.lock();
-        if here(&state) {
+        if is_of_session(&state, request) {
             // Answered again; but once the handle was used, the client has heard of it.
             return if state.replay_eligible { Ok(()) } else { Err(NtStatus::FILE_NOT_AVAILABLE.into()) };
         }
@@ -340,6 +354,7 @@ fn replayed_persistent(
     }
     take_from_other_node(request, open)?;
     wait_for_disconnect(request, open)?;
+    wait_for_work(open)?;
     if !attach(request, tree, open) {
         return Err(NtStatus::FILE_NOT_AVAILABLE.into());
     }

@@ -74,6 +74,8 @@ pub struct OpenState {
     pub durability: Durability,
     /// When a disconnected open is given up.
     pub expires: Option<Instant>,
+    /// It is about to be closed: nobody takes it up any more.
+    pub given_up: bool,
     /// The client was asked to give its oplock up and has not answered.
     pub breaking: bool,
     pub channel_sequence: u16,
@@ -188,6 +190,7 @@ impl OpenState {
             tree_id,
             durability: Durability::None,
             expires: None,
+            given_up: false,
             channel_sequence,
             outstanding: 0,
             outstanding_before: 0,
@@ -205,6 +208,7 @@ impl OpenState {
             tree_id: 0,
             durability,
             expires: durability.timeout().map(|t| now + t),
+            given_up: false,
             channel_sequence: 0,
             outstanding: 0,
             outstanding_before: 0,

@@ -1,6 +1,9 @@
 //! Oplock and lease breaks that the open table asks for: who has to be told, [MS-SMB2] 3.3.4.6 and 3.3.4.7.
 
-use std::{collections::HashMap, sync::Weak};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Weak},
+};
 
 use arden_store::{
     commit::CommitScope,
@@ -11,7 +14,10 @@ use arden_lock::{Mutex, ranks};
 
 use crate::{
     base::metrics::count,
-    model::seam::{Notification, Recipient},
+    model::{
+        Durability, SmbOpen,
+        seam::{Notification, Recipient},
+    },
     trees::{Trees, deferred::Deferred},
 };
 
@@ -81,7 +87,9 @@ impl Trees {
         self.keep_open(scope, id.0);
         // One that is gone has nobody to tell.
         let Some(open) = self.open(id.0) else { return };
-        if let Some(session) = open.session() {
+        let session = open.session();
+        let was_connected = session.is_some();
+        if let Some(session) = session {
             // Before the client hears of it, and may answer.
             open.state.lock().breaking = ack;
             let told = Notification::OplockBreak { id: open.id, to };
@@ -91,11 +99,42 @@ impl Trees {
             }
             open.state.lock().breaking = false;
         }
-        // [MS-SMB2] 3.3.4.6: nobody to tell. A disconnected open that loses its oplock loses its durability; but the client of
-        // a persistent one is told when it comes back.
-        if !open.is_persistent() {
-            self.defer(Deferred::Close(scope.clone(), open));
+        self.leave_unanswered(scope, open, was_connected);
+    }
+
+    /// Nobody can answer the break of what the open caches, [MS-SMB2] 3.3.4.6 and 3.3.4.7. One that waits for its client by what it
+    /// caches is closed. A resilient one stays and caches nothing any more; the client of a persistent one is told when it comes back.
+    fn leave_unanswered(&self, scope: &CommitScope, open: Arc<SmbOpen>, was_connected: bool) {
+        let durability = {
+            let mut state = open.state.lock();
+            if !was_connected && state.session.is_some() {
+                // It came back meanwhile.
+                drop(state);
+                return self.tell_break_later(&open);
+            }
+            let closes = !matches!(state.durability, Durability::Persistent { .. } | Durability::Resilient { .. });
+            state.given_up |= closes;
+            state.durability
+        };
+        match durability {
+            Durability::Persistent { .. } => {}
+            Durability::Resilient { .. } => self.defer(Deferred::EndCache(scope.clone(), open)),
+            _ => self.defer(Deferred::Close(scope.clone(), open)),
         }
+    }
+
+    /// Where the client of a resilient open is not back.
+    pub(crate) fn end_cache(&self, scope: &CommitScope, open: &Arc<SmbOpen>) {
+        let Some(file) = open.file() else { return };
+        if open.session().is_some() {
+            return self.tell_break_later(open);
+        }
+        let cause = scope.at(self.time().now);
+        // An error: no answer is awaited any more, or none was.
+        let _ = match open.lease_key {
+            Some(key) => self.table.ack_lease_break(open.client, key, 0, cause).map(drop),
+            None => file.fs().ack_oplock_break(file, OplockLevel::None, cause).map(drop),
+        };
     }
 
     fn break_lease(&self, scope: &CommitScope, b: &LeaseBreak) {
@@ -104,9 +143,10 @@ impl Trees {
         loop {
             // Before the registered ones: an open that leaves this list is among those by then.
             let opening = self.openings.first_of(&b.opens);
-            let opens: Vec<_> = b.opens.iter().filter_map(|id| self.open(id.0)).collect();
+            let opens = b.opens.iter().filter_map(|id| self.open(id.0));
+            let opens: Vec<_> = opens.map(|open| (open.session(), open)).collect();
             // A client may be connected to several nodes, one of which it has left without a word: those by which it has these opens.
-            let mut nodes: Vec<_> = opens.iter().filter_map(|o| o.session()).map(|session| session.node).collect();
+            let mut nodes: Vec<_> = opens.iter().filter_map(|(session, _)| Some(session.as_ref()?.node)).collect();
             nodes.sort_unstable();
             nodes.dedup();
             let told = Notification::LeaseBreak(b.clone());
@@ -118,10 +158,8 @@ impl Trees {
                 Some(_) => return,
                 None => {}
             }
-            // [MS-SMB2] 3.3.4.7: nobody can answer, so the opens that wait for their client are given up; but the client
-            // of a persistent one is told when it comes back.
-            for open in opens.into_iter().filter(|o| !o.is_persistent()) {
-                self.defer(Deferred::Close(scope.clone(), open));
+            for (session, open) in opens {
+                self.leave_unanswered(scope, open, session.is_some());
             }
             return;
         }

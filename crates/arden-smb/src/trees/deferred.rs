@@ -10,6 +10,8 @@ use crate::{model::SmbOpen, trees::Trees};
 /// Work that a table event asks for and that may block. What it changes is a part of the scope of whoever caused the event.
 pub(crate) enum Deferred {
     Close(CommitScope, Arc<SmbOpen>),
+    /// Nobody can answer the break of what an absent open caches: it caches nothing any more.
+    EndCache(CommitScope, Arc<SmbOpen>),
     /// The client came back to an open whose break it may not know of.
     TellBreak(Arc<SmbOpen>),
     /// What this wait was for may have come.
@@ -58,6 +60,7 @@ impl Trees {
                     Deferred::Close(scope, open) => {
                         self.close_open(&scope, &open);
                     }
+                    Deferred::EndCache(scope, open) => self.end_cache(&scope, &open),
                     Deferred::TellBreak(open) => {
                         if let Some(file) = open.file() {
                             file.fs().tell_break_again(file, CommitScope::begin().at(self.time().now));

@@ -189,6 +189,7 @@ impl Trees {
                 self.restore_handles(share, self.time().now);
             }
         }
+        map.values().for_each(|share| self.drop_handles(share));
         *self.shares.write() = map;
         self.recheck_shares();
     }
@@ -387,8 +388,11 @@ impl Trees {
         }
         let mut expired = Vec::new();
         for open in self.opens.read().values() {
-            if let Some(at) = open.state.lock().expires {
+            let mut state = open.state.lock();
+            if let Some(at) = state.expires {
                 if at <= now {
+                    // Its client takes it up before this, or not any more.
+                    state.given_up = true;
                     expired.push(open.clone());
                 } else {
                     next = Some(next.map_or(at, |n: Instant| n.min(at)));

@@ -228,6 +228,13 @@ impl Found {
         KeptLocks { held, count, buckets: buckets.fold(0, |all, (bucket, _)| all | bucket_bit(*bucket)) }
     }
 
+    /// What takes an open out of the store.
+    fn removal(&self, id: u64) -> Vec<HandleChange> {
+        let mut gone = vec![HandleChange::Remove { key: open_key(id) }];
+        gone.extend(self.locks_of(id).removal(id));
+        gone
+    }
+
     fn read(all: Vec<(Vec<u8>, Vec<u8>)>) -> Found {
         let mut found = Found::default();
         for (key, value) in all {
@@ -443,6 +450,30 @@ impl Trees {
         }
     }
 
+    /// Removes what is kept of a share that is not continuously available any more, but for the opens of this run. Once for each share:
+    /// later it would protect, and delete, files that others have used since.
+    pub(crate) fn drop_handles(&self, share: &Share) {
+        let Some(fs) = share.fs.as_ref().filter(|_| !share.continuously_available) else { return };
+        let Some(handles) = fs.handles() else { return };
+        if !self.persistence().restored.insert(share.name.to_lowercase()) {
+            return;
+        }
+        let found = match handles.load() {
+            Ok(all) => Found::read(all),
+            Err(error) => return tracing::error!(share = %share.name, %error, "kept handles cannot be read"),
+        };
+        let scope = CommitScope::begin();
+        let kept = found.opens.iter().filter(|k| k.share.eq_ignore_ascii_case(&share.name));
+        for kept in kept.filter(|k| self.open(k.open.id.0).is_none()) {
+            tracing::warn!(share = %share.name, file = %kept.name,
+                "a persistent handle is given up: the share is not continuously available any more");
+            scope.put(fs, found.removal(kept.open.id.0));
+        }
+        if let Err(error) = scope.commit() {
+            tracing::error!(share = %share.name, %error, "handles that were given up may come back");
+        }
+    }
+
     fn restore_share(self: &Arc<Trees>, share: &Arc<Share>, found: Found, now: Instant) {
         let scope = CommitScope::begin();
         let (mut restored, mut lost) = (0, 0);
@@ -457,10 +488,8 @@ impl Trees {
                 Err(error) => {
                     lost += 1;
                     tracing::warn!(share = %share.name, file = %kept.name, %error, "a persistent handle is given up");
-                    let mut gone = vec![HandleChange::Remove { key: open_key(id) }];
-                    gone.extend(found.locks_of(id).removal(id));
                     if let Some(fs) = &share.fs {
-                        scope.put(fs, gone);
+                        scope.put(fs, found.removal(id));
                     }
                 }
             }

@@ -269,3 +269,39 @@ fn locks_and_delete_on_close_survive_the_loss() {
     c.close(back.id);
     assert!(!lab.host("file").exists());
 }
+
+/// A break that nobody can answer, or the end of its time, closes it a moment later: who comes between is too late.
+#[test]
+fn a_handle_that_is_about_to_be_closed_is_not_reclaimed() {
+    let lab = Lab::new();
+    let (guid, id) = lost(&lab);
+    let open = lab.server.trees.open(id.persistent).unwrap();
+    open.state.lock().given_up = true;
+    let mut c = again(&lab, guid);
+    assert_eq!(c.fails(want("file").lease_v1(1, "RWH").reconnect(persistent(id))), NOT_FOUND);
+    for expires in [false, true] {
+        let lab = Lab::new();
+        let (_, id) = lost(&lab);
+        let open = lab.server.trees.open(id.persistent).unwrap();
+        match expires {
+            true => lab.pass(Duration::from_secs(61)),
+            false => drop(lab.client().open(want("file"))),
+        }
+        assert!(open.state.lock().given_up, "{expires}");
+    }
+}
+
+/// [MS-SMB2] 3.3.5.9.7: a client may replay a change over its new connection, or write something newer. What it asked for before is done
+/// by then.
+#[test]
+fn a_reconnect_comes_after_what_the_lost_connection_asked_for() {
+    let lab = Lab::new();
+    let (guid, id) = lost(&lab);
+    let working = arden_smb::model::Working::on(&lab.server.trees.open(id.persistent).unwrap());
+    let mut c = again(&lab, guid);
+    let request = c.send(&want("file").lease_v1(1, "RWH").reconnect(persistent(id)).req());
+    assert!(c.waits(request));
+    drop(working);
+    let back = c.opened(request);
+    c.close(back.id);
+}

@@ -141,3 +141,27 @@ fn directories_are_not_durable() {
     let f = c.open(want("dir").directory().lease(1, "RH").durable_v2(GUID, 0));
     assert_eq!(f.durable_v2(), None);
 }
+
+/// [MS-SMB2] 3.3.5.9.12: Lease.FileName is what the client sent as the name, which is an id here.
+#[test]
+fn an_open_by_id_is_reconnected_by_its_id() {
+    let lab = Lab::new();
+    let mut c = lab.client();
+    c.put("file", b"before");
+    c.put("other", b"x");
+    let [id, other] = ["file", "other"].map(|name| {
+        let f = c.open(want(name).existing());
+        let number = le_u64(&c.query(f.id, file_class::INTERNAL), 0);
+        c.close(f.id);
+        number.to_le_bytes()
+    });
+    let how = || want("").existing().options(OPT_OPEN_BY_FILE_ID).lease(1, "RWH");
+    let f = Created::parse(&c.call(&how().durable_v2(GUID, 0).req_named(&id)).ok());
+    assert!(f.durable_v2().is_some());
+    c.disconnect();
+    let mut c = again(&lab, c.guid);
+    let reconnect = how().reconnect_v2(FileId { volatile: 0, ..f.id }, GUID);
+    assert_eq!(c.status(&reconnect.req_named(&other)), NtStatus::INVALID_PARAMETER);
+    let back = Created::parse(&c.call(&reconnect.req_named(&id)).ok());
+    assert_eq!(c.read(back.id, 0, 10), b"before");
+}

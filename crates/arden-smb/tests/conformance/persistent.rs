@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use arden_store::handles::HandleStore;
+use arden_store::{
+    commit::CommitScope,
+    handles::{HandleChange, HandleStore},
+};
 
 use crate::client::*;
 
@@ -504,4 +507,38 @@ fn nothing_is_kept_of_what_is_closed() {
     assert_eq!(c.status(&lock(f.id, 1 << 4 | 2, &[(0, 10, EXCLUSIVE)])), NtStatus::LOCK_NOT_GRANTED);
     c.close(f.id);
     assert_eq!(lab.handles.load().unwrap(), []);
+}
+
+/// What is kept of a share that is not continuously available any more protects and deletes nothing later.
+#[test]
+fn handles_of_a_share_that_lost_its_availability_do_not_come_back() {
+    let (lab, guid, id) = held(want("file").delete_on_close());
+    let kept = lab.handles.load().unwrap();
+    let open = lab.server.trees.open(id.persistent).unwrap();
+    assert!(lab.server.trees.close_open_by_id(open.id.persistent));
+    // The same share as a server has it that was started after it was changed: what was kept is there, and nothing of it is open.
+    lab.ca_client().put("file", b"in use since");
+    let scope = CommitScope::begin();
+    let put = kept.into_iter().map(|(key, value)| HandleChange::Put { key, value }).collect();
+    lab.handles.put(scope.id(), put);
+    lab.handles.commit(scope.id()).unwrap();
+    let shares: Vec<_> =
+        lab.server.trees.shares().iter().filter(|s| s.name != "IPC$").map(|s| arden_smb::Share::clone(s)).collect();
+    lab.server.trees.set_shares(Vec::new());
+    let with = |available| {
+        let shares = shares.iter().cloned();
+        lab.server.trees.set_shares(
+            shares
+                .map(|s| arden_smb::Share { continuously_available: available && s.continuously_available, ..s })
+                .collect(),
+        );
+    };
+    with(false);
+    with(true);
+    assert_eq!(lab.server.trees.persistent_opens(), 0);
+    assert!(lab.handles.load().unwrap().is_empty());
+    let mut c = lab.ca_again(guid);
+    assert_eq!(c.fails(want("file").reconnect_persistent(id, GUID)), NtStatus::OBJECT_NAME_NOT_FOUND);
+    lab.pass(Duration::from_secs(61));
+    assert!(lab.host("file").exists());
 }

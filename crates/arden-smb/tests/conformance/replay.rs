@@ -83,3 +83,22 @@ fn a_replayed_write_is_done_once_or_again_with_the_same_result() {
     assert_eq!(other.status(&write(f.id, 0, b"abc").replay().sequence(1)), NtStatus::SUCCESS);
     assert_eq!(other.read(f.id, 0, 10), b"abc");
 }
+
+/// [MS-SMB2] 3.3.5.9: a handle that is not persistent belongs to its session, whether that is there or lost its connection.
+#[test]
+fn a_create_is_not_replayed_in_another_session() {
+    for is_lost in [false, true] {
+        let lab = Lab::new();
+        let mut c = lab.client();
+        let f = c.open(durable("file"));
+        if is_lost {
+            c.disconnect();
+        }
+        let mut other = lab.client_again(c.guid, Dialect::Smb311);
+        assert_eq!(other.fails(durable("file").replayed()), NtStatus::DUPLICATE_OBJECTID, "{is_lost}");
+        if is_lost {
+            let back = other.open(want("file").oplock(oplock::BATCH).reconnect_v2(f.id, GUID));
+            other.write(back.id, 0, b"x");
+        }
+    }
+}

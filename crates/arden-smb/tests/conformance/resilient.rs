@@ -96,3 +96,33 @@ fn requests_that_ask_for_too_much_or_are_too_short() {
     let f = old.open(want("file"));
     assert_eq!(old.try_fsctl(f.id, code, &resiliency(1), 0).unwrap_err(), NtStatus::INVALID_DEVICE_REQUEST);
 }
+
+/// [MS-SMB2] 3.3.4.6 and 3.3.4.7: only a durable open that waits for its client is closed where nobody can answer a break.
+#[test]
+fn another_client_ends_what_it_caches_and_not_the_open() {
+    for how in [
+        want("file").oplock(oplock::BATCH),
+        want("file").oplock(oplock::LEVEL_II),
+        want("file").lease(1, "RWH"),
+        want("file").lease(1, "RH"),
+        want("file").lease(1, "R"),
+    ] {
+        let lab = Lab::new();
+        let (mut c, id) = resilient(&lab, how.clone(), 120_000);
+        c.write(id, 0, b"12345678");
+        let exclusive = lock_flags::EXCLUSIVE | lock_flags::FAIL_IMMEDIATELY;
+        c.call(&lock(id, 0, &[(0, 4, exclusive)])).ok();
+        c.disconnect();
+        let mut other = lab.client();
+        let request = other.send(&want("file").existing().req());
+        lab.server.trees.run_deferred();
+        let g = other.opened(request);
+        other.write(g.id, 6, b"x");
+        lab.server.trees.run_deferred();
+        assert_eq!(other.status(&lock(g.id, 0, &[(0, 4, exclusive)])), NtStatus::LOCK_NOT_GRANTED, "{how:?}");
+        let mut c = lab.client_again(c.guid, Dialect::Smb311);
+        let back = c.open(how.reconnect(id));
+        assert_eq!(c.read(back.id, 0, 8), b"123456x8");
+        c.close(back.id);
+    }
+}
