@@ -359,6 +359,11 @@ pub const OUTSIDE: &str = "?";
 /// Data calls on a directory answer `WrongObject`; directory calls on a file `NotADirectory`.
 pub trait Node: Send + Sync {
     fn id(&self) -> FileId;
+    /// Tells the file from a later one to which the store gives the same number; 0 where that never happens, or nothing tells it.
+    /// Nobody can set it.
+    fn born(&self) -> u64 {
+        0
+    }
     fn is_directory(&self) -> bool;
     /// The named stream this node is; None for the file itself.
     fn stream(&self) -> Option<&str>;

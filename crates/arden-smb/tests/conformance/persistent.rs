@@ -542,3 +542,30 @@ fn handles_of_a_share_that_lost_its_availability_do_not_come_back() {
     lab.pass(Duration::from_secs(61));
     assert!(lab.host("file").exists());
 }
+
+/// A file system gives the number of a deleted file to the next one, and what was restored from a backup while nobody served it has
+/// other numbers: a handle is not taken up on a file that merely has the number of its own.
+#[test]
+fn a_handle_is_not_restored_on_a_file_that_has_the_number_of_another() {
+    let mut lab = Lab::new();
+    let mut c = lab.ca_client();
+    let f = c.open(want("file").persistent(GUID, 0).delete_on_close());
+    // Times of birth may be as coarse as the clock's tick.
+    std::thread::sleep(Duration::from_millis(30));
+    std::fs::write(lab.host("other"), "of somebody else").unwrap();
+    c.disconnect();
+    let (key, mut value) = lab.handles.load().unwrap().into_iter().find(|(key, _)| key[0] == b'o').unwrap();
+    let number = |name| std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(lab.host(name)).unwrap()).to_le_bytes();
+    let (own, others) = (number("file"), number("other"));
+    let at = value.windows(8).position(|bytes| bytes == own).unwrap();
+    value[at..at + 8].copy_from_slice(&others);
+    let scope = CommitScope::begin();
+    lab.handles.put(scope.id(), vec![HandleChange::Put { key, value }]);
+    lab.handles.commit(scope.id()).unwrap();
+    lab.crash();
+    assert_eq!(lab.server.trees.persistent_opens(), 0);
+    let mut c = lab.ca_again(c.guid);
+    assert_eq!(c.fails(want("file").reconnect_persistent(f.id, GUID)), NtStatus::OBJECT_NAME_NOT_FOUND);
+    lab.pass(Duration::from_secs(61));
+    assert_eq!(std::fs::read(lab.host("other")).unwrap(), b"of somebody else");
+}

@@ -89,6 +89,10 @@ impl Node for DirNode {
         self.inode.key.file_id()
     }
 
+    fn born(&self) -> u64 {
+        self.inode.seen().map_or(0, |stat| stat.born)
+    }
+
     fn is_directory(&self) -> bool {
         self.inode.kind == Kind::Directory && self.named().is_none()
     }

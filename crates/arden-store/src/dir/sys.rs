@@ -117,6 +117,8 @@ pub struct RawStat {
     pub ctime: Stamp,
     /// The oldest of the others where the file system keeps none.
     pub btime: Stamp,
+    /// `btime` in nanoseconds, 0 where the file system keeps none.
+    pub born: u64,
 }
 
 impl RawStat {
@@ -124,8 +126,9 @@ impl RawStat {
         let stamp = |t: rustix::fs::StatxTimestamp| Stamp(t.tv_sec, t.tv_nsec);
         let mode = u32::from(x.stx_mode);
         let (atime, mtime, ctime) = (stamp(x.stx_atime), stamp(x.stx_mtime), stamp(x.stx_ctime));
-        let btime =
-            if x.stx_mask & StatxFlags::BTIME.bits() != 0 { stamp(x.stx_btime) } else { atime.min(mtime).min(ctime) };
+        let is_kept = x.stx_mask & StatxFlags::BTIME.bits() != 0;
+        let btime = if is_kept { stamp(x.stx_btime) } else { atime.min(mtime).min(ctime) };
+        let nanoseconds = |t: Stamp| (t.0 as u64).wrapping_mul(1_000_000_000).wrapping_add(u64::from(t.1));
         RawStat {
             key: InodeKey { dev: u64::from(x.stx_dev_major) << 32 | u64::from(x.stx_dev_minor), ino: x.stx_ino },
             kind: match mode & 0o170000 {
@@ -144,6 +147,7 @@ impl RawStat {
             mtime,
             ctime,
             btime,
+            born: if is_kept { nanoseconds(btime) } else { 0 },
         }
     }
 }

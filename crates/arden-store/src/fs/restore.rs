@@ -125,7 +125,7 @@ impl Fs {
             }
         }
         match (self.store.lookup_id(kept.file), &kept.stream) {
-            (Ok(node), None) if node.id().file == kept.file => Ok(node),
+            (Ok(node), None) if is_same(&node, kept) => Ok(node),
             (Ok(node), Some(_)) => self.at_path(&node.path(), kept).ok_or(StoreError::NotFound.into()),
             _ => Err(StoreError::NotFound.into()),
         }
@@ -134,7 +134,7 @@ impl Fs {
     fn at_path(&self, path: &[String], kept: &KeptOpen) -> Option<NodeRef> {
         let path = NtPath { components: path.to_vec(), stream: kept.stream.clone(), wants: PathWants::Any };
         match self.store.lookup(&path) {
-            Ok(Lookup::Found(node)) if node.id().file == kept.file => Some(node),
+            Ok(Lookup::Found(node)) if is_same(&node, kept) => Some(node),
             _ => None,
         }
     }
@@ -158,6 +158,7 @@ impl Fs {
         KeptOpen {
             id: open.id,
             file: open.file.id.file,
+            born: open.node.born(),
             path: open.node.path(),
             stream: open.stream().map(str::to_owned),
             granted: open.granted,
@@ -212,4 +213,9 @@ impl Fs {
         open.file.lock().at(open.stream_no).caches.tell_again(open.id, open.lease, clock, &mut fx);
         self.table.run(cause.scope, &open.file, fx);
     }
+}
+
+/// Whether this is the file that was open: its number may have been given to another since, while nobody had it open.
+fn is_same(node: &NodeRef, kept: &KeptOpen) -> bool {
+    node.id().file == kept.file && (kept.born == 0 || [0, kept.born].contains(&node.born()))
 }

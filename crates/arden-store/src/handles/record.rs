@@ -10,8 +10,8 @@ use arden_wire::{
 
 use crate::fs::{ClientId, OpenId};
 
-/// Of what is kept of an open.
-const VERSION: u8 = 1;
+/// Of what is kept of an open. Version 2 added when the file was made, for stores that give numbers again; others keep version 1.
+const VERSION: u8 = 2;
 /// Of what is kept of a lease. Version 2 added the directory's change time; version 1 is still read.
 const LEASE_VERSION: u8 = 2;
 
@@ -35,6 +35,8 @@ pub struct KeptOpen {
     pub id: OpenId,
     /// The store's 64-bit id of the file.
     pub file: u64,
+    /// [`crate::store::Node::born`].
+    pub born: u64,
     /// Where it stood last, from the root.
     pub path: Vec<String>,
     pub stream: Option<String>,
@@ -114,16 +116,20 @@ fn token(r: &mut Reader<'_>) -> Result<Token, Malformed> {
     Ok(Token { user, user_name, groups, privileges: r.u32()? })
 }
 
-fn version(r: &mut Reader<'_>) -> Result<(), Malformed> {
-    if r.u8()? == VERSION { Ok(()) } else { Err(Malformed("version of a kept handle")) }
+fn version(r: &mut Reader<'_>) -> Result<u8, Malformed> {
+    let version = r.u8()?;
+    if (1..=VERSION).contains(&version) { Ok(version) } else { Err(Malformed("version of a kept handle")) }
 }
 
 impl KeptOpen {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(256);
-        out.put_u8(VERSION);
+        out.put_u8(if self.born == 0 { 1 } else { VERSION });
         out.put_u64(self.id.0);
         out.put_u64(self.file);
+        if self.born != 0 {
+            out.put_u64(self.born);
+        }
         out.put_u16(self.path.len() as u16);
         self.path.iter().for_each(|c| put_text(&mut out, c));
         out.put_u8(u8::from(self.stream.is_some()));
@@ -152,9 +158,10 @@ impl KeptOpen {
 
     /// Takes its part of the bytes; the protocol's follows.
     pub fn read(r: &mut Reader<'_>) -> Result<KeptOpen, Malformed> {
-        version(r)?;
+        let version = version(r)?;
         let id = OpenId(r.u64()?);
         let file = r.u64()?;
+        let born = if version < 2 { 0 } else { r.u64()? };
         let count = r.u16()?;
         let path = (0..count).map(|_| text(r)).collect::<Result<_, _>>()?;
         let has_stream = r.u8()? != 0;
@@ -162,6 +169,7 @@ impl KeptOpen {
         Ok(KeptOpen {
             id,
             file,
+            born,
             path,
             stream: has_stream.then_some(stream),
             granted: r.u32()?,
@@ -226,6 +234,7 @@ mod tests {
         let open = KeptOpen {
             id: OpenId(1 << 40 | 7),
             file: 12,
+            born: 13,
             path: vec!["a".into(), "\u{fc}b\u{1f600}".into()],
             stream: Some("s".into()),
             granted: 0x12_0116,
@@ -243,6 +252,8 @@ mod tests {
             delete_pending: Some(false),
             cache: KeptCache::Oplock { state: 7, breaking: Some(KeptBreak { offered: 1, required: 0 }) },
         };
+        let first = KeptOpen { born: 0, ..open.clone() };
+        assert_eq!((first.encode()[0], KeptOpen::read(&mut Reader::new(&first.encode())).unwrap()), (1, first));
         let bytes = open.encode();
         assert_eq!(KeptOpen::read(&mut Reader::new(&bytes)).unwrap(), open);
         for n in 0..bytes.len() {
