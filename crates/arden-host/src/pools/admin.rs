@@ -1,5 +1,5 @@
-//! The pools as the API administers them. Every change of what is stored follows the change on the disks: after
-//! a crash between the two the disks' labels count, and `pool import` reads them.
+//! The pools as the API administers them. Every change of what is stored follows the change on the disks, but for the path of a disk
+//! that is added: after a crash between the two the disks' labels count, and `pool import` reads them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -68,6 +68,17 @@ impl PoolAdmin {
     }
 
     /// Users of a share must not get at the disks of a pool.
+    /// A disk was not added. Where that is not certain its path stays.
+    fn take_back_path(&self, pool: &str, open: &OpenPool, disk: &Path) {
+        let name = disk.display().to_string();
+        let is_added = open.ask(move |p| async move { Ok(p.status().disks.iter().any(|d| d.name == name)) });
+        if is_added.is_ok_and(|is| !is)
+            && let Err(error) = self.0.change_record(pool, |r| r.devices.retain(|d| d != disk))
+        {
+            tracing::warn!(pool, disk = %disk.display(), "the path of a disk that was not added stays: {error}");
+        }
+    }
+
     fn check_unshared(&self, disk: &Path, force: bool) -> Result<()> {
         if force { Ok(()) } else { self.0.sharing.check_device(disk) }
     }
@@ -305,11 +316,19 @@ impl Storage for PoolAdmin {
         self.check_unshared(&add.disk, add.force)?;
         let (path, spare, labels) = (add.disk.clone(), add.hot_spare, self.0.labels());
         let guard = open.guard.clone();
-        open.ask(move |p| async move {
+        // First: a path too many only has others looked at too, but a disk in use that no path leads to keeps the pool closed.
+        self.0.change_record(pool, |r| {
+            r.devices.retain(|d| *d != add.disk);
+            r.devices.push(add.disk.clone());
+        })?;
+        let added = open.ask(move |p| async move {
             let dev = reserve::open_device(p.rt(), &path, &labels, guard.as_ref()).await?;
             p.add_disk(dev, spare).await
-        })?;
-        self.0.change_record(pool, |r| r.devices.push(add.disk.clone()))?;
+        });
+        if let Err(error) = added {
+            self.take_back_path(pool, &open, &add.disk);
+            return Err(error);
+        }
         self.pool(pool)
     }
 

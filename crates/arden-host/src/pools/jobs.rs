@@ -8,7 +8,7 @@ use arden_admin::{
     AdminError, ErrorKind,
     error::Result,
     names::key,
-    storage::{JobInfo, JobKind, JobRecord, JobState, NewJob},
+    storage::{JobInfo, JobKind, JobRecord, JobState, NewJob, PoolRecord},
 };
 use arden_space::{Pool, SpaceError, SpaceResult};
 
@@ -92,11 +92,47 @@ impl Pools {
             }
         }
         self.check_no_job(name)?;
-        let id = self.next_job.fetch_add(1, Ordering::SeqCst);
-        let record = JobRecord { id, kind: new.kind, disk: new.disk, paused: false, scrub_at: (0, 0) };
-        self.change_record(name, |r| r.jobs.push(record.clone()))?;
+        let record = self.change_job_record(name, |r, id| {
+            let record = JobRecord { id, kind: new.kind, disk: new.disk, paused: false, scrub_at: (0, 0) };
+            r.jobs.push(record.clone());
+            record
+        })?;
+        let id = record.id;
         self.run_job(name, &open, record)?;
         self.job_info(id)
+    }
+
+    /// Changes a pool's record with a number for a job that no other has: none that was here, nor one that any node works on.
+    fn change_job_record<T>(&self, name: &str, mut edit: impl FnMut(&mut PoolRecord, u64) -> T) -> Result<T> {
+        let mut id = 0;
+        let result = self.state.change(|s| {
+            let last = s.pools.values().flat_map(|p| &p.jobs).map(|j| j.id).max().unwrap_or(0);
+            id = self.next_job.load(Ordering::SeqCst).max(last + 1);
+            let record = s.pools.get_mut(&key(name)).ok_or_else(|| AdminError::not_found("pool", name))?;
+            Ok(edit(record, id))
+        })?;
+        self.next_job.fetch_max(id + 1, Ordering::SeqCst);
+        Ok(result)
+    }
+
+    /// A job of a pool that came here gets another number where a job of another pool has its own.
+    fn renumber(&self, name: &str, job: &mut JobRecord) -> Result<()> {
+        let is_others = |j: &Job| key(&j.pool) != key(name) && j.record_is_open();
+        if !self.jobs.lock().get(&job.id).is_some_and(is_others) {
+            return Ok(());
+        }
+        let old = job.id;
+        job.id = self.change_job_record(name, |r, id| {
+            r.jobs.iter_mut().filter(|j| j.id == old).for_each(|j| j.id = id);
+            id
+        })?;
+        tracing::info!(
+            pool = name,
+            job = old,
+            number = job.id,
+            "the job goes on under another number: a job of another pool has its own"
+        );
+        Ok(())
     }
 
     fn check_no_job(&self, name: &str) -> Result<()> {
@@ -113,7 +149,8 @@ impl Pools {
     }
 
     /// Starts a job that the state store has.
-    pub(super) fn run_job(self: &Arc<Pools>, name: &str, open: &OpenPool, record: JobRecord) -> Result<()> {
+    pub(super) fn run_job(self: &Arc<Pools>, name: &str, open: &OpenPool, mut record: JobRecord) -> Result<()> {
+        self.renumber(name, &mut record)?;
         let (disk, paused) = (record.disk, record.paused);
         let path = open.ask(move |p| async move {
             p.set_cancelled(false);
@@ -190,7 +227,7 @@ impl Pools {
                 if let Some(j) = self.jobs.lock().get_mut(&id) {
                     j.record.scrub_at = at;
                 }
-                let set = |r: &mut arden_admin::storage::PoolRecord| {
+                let set = |r: &mut PoolRecord| {
                     r.jobs.iter_mut().filter(|j| j.id == id).for_each(|j| j.scrub_at = at);
                 };
                 if let Err(e) = self.change_record(&pool, set) {
@@ -271,5 +308,96 @@ impl Job {
             total: 0,
             result: self.result.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use arden_admin::{
+        state::{State, StateDirectory},
+        storage::{AddDisk, NewPool, Storage},
+    };
+
+    use super::*;
+    use crate::{pools::admin::PoolAdmin, sharing::NothingShared};
+
+    struct Bench {
+        directory: PathBuf,
+        pools: Arc<Pools>,
+    }
+
+    impl Bench {
+        fn new(name: &str) -> Bench {
+            let directory = std::env::temp_dir().join(format!("arden-jobs-{name}-{}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&directory);
+            std::fs::create_dir_all(&directory).unwrap();
+            let state = State::open(&Arc::new(StateDirectory::open(&directory).unwrap())).unwrap();
+            Bench { directory, pools: Pools::start(&Arc::new(state), Arc::new(NothingShared)).unwrap() }
+        }
+
+        fn admin(&self) -> PoolAdmin {
+            PoolAdmin(self.pools.clone())
+        }
+
+        fn disk(&self, name: &str, mib: u64) -> PathBuf {
+            let path = self.directory.join(name);
+            std::fs::File::create(&path).unwrap().set_len(mib << 20).unwrap();
+            path
+        }
+
+        fn pool(&self, name: &str) {
+            let disks = (0..2).map(|n| self.disk(&format!("{name}-{n}"), 128)).collect();
+            self.admin()
+                .create_pool(&NewPool { name: name.into(), disks, hot_spares: Vec::new(), force: false })
+                .unwrap();
+        }
+    }
+
+    impl Drop for Bench {
+        fn drop(&mut self) {
+            self.pools.stop();
+            let _ = std::fs::remove_dir_all(&self.directory);
+        }
+    }
+
+    /// Nodes number the jobs of their pools alike, and a pool moves with its jobs.
+    #[test]
+    fn a_job_that_comes_with_its_pool_takes_no_number_of_another() {
+        let bench = Bench::new("numbers");
+        ["one", "two"].iter().for_each(|name| bench.pool(name));
+        let scrub = |id| JobRecord { id, kind: JobKind::Scrub, disk: None, paused: true, scrub_at: (0, 0) };
+        let pools = &bench.pools;
+        for name in ["one", "two"] {
+            pools.change_record(name, |r| r.jobs.push(scrub(7))).unwrap();
+            let mut record = scrub(7);
+            pools.renumber(name, &mut record).unwrap();
+            // As if it ran: one on a pool without data ends at once.
+            let (result, path) = (String::new(), String::new());
+            let job = Job { pool: name.into(), record, state: JobState::Paused, result, path };
+            pools.jobs.lock().insert(job.record.id, job);
+        }
+        let numbers = |name: &str| pools.record(name).unwrap().jobs.iter().map(|j| j.id).collect::<Vec<_>>();
+        assert_eq!((numbers("one"), numbers("two")), (vec![7], vec![8]));
+        // The end of one is not the end of the other.
+        pools.job_finished(Finished { id: 7, result: Ok(String::new()) });
+        assert_eq!((numbers("one"), numbers("two")), (vec![], vec![8]));
+        // And a new one has no number that a job of another node may have.
+        pools.change_record("two", |r| r.jobs.push(scrub(90))).unwrap();
+        let new = NewJob { kind: JobKind::Scrub, disk: None };
+        assert_eq!(pools.new_job("one", &new).unwrap().id, 91);
+    }
+
+    #[test]
+    fn the_path_of_a_disk_that_was_not_added_does_not_stay() {
+        let bench = Bench::new("paths");
+        bench.pool("one");
+        let add = |disk| bench.admin().add_disk("one", &AddDisk { disk, hot_spare: false, force: false });
+        let paths = || bench.pools.record("one").unwrap().devices.len();
+        assert!(add(bench.disk("small", 1)).is_err());
+        assert_eq!(paths(), 2);
+        add(bench.disk("third", 128)).unwrap();
+        assert_eq!(paths(), 3);
     }
 }
