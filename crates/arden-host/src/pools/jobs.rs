@@ -312,7 +312,7 @@ impl Job {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::path::PathBuf;
 
     use arden_admin::{
@@ -323,13 +323,14 @@ mod tests {
     use super::*;
     use crate::{pools::admin::PoolAdmin, sharing::NothingShared};
 
-    struct Bench {
+    /// A server's pools, on files.
+    pub struct Bench {
         directory: PathBuf,
-        pools: Arc<Pools>,
+        pub pools: Arc<Pools>,
     }
 
     impl Bench {
-        fn new(name: &str) -> Bench {
+        pub fn new(name: &str) -> Bench {
             let directory = std::env::temp_dir().join(format!("arden-jobs-{name}-{}", std::process::id()));
             let _ = std::fs::remove_dir_all(&directory);
             std::fs::create_dir_all(&directory).unwrap();
@@ -347,7 +348,7 @@ mod tests {
             path
         }
 
-        fn pool(&self, name: &str) {
+        pub fn pool(&self, name: &str) {
             let disks = (0..2).map(|n| self.disk(&format!("{name}-{n}"), 128)).collect();
             self.admin()
                 .create_pool(&NewPool { name: name.into(), disks, hot_spares: Vec::new(), force: false })

@@ -1,7 +1,7 @@
 //! The pools of a node of a cluster: opened under an epoch, closed when they are handed over, dropped when they are lost. When
 //! that is due is decided elsewhere (`arden-cluster`); nothing else opens a pool of such a node.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use arden_admin::{AdminError, ErrorKind, error::Result, names::key, storage::PoolRecord};
 use arden_block::{Rt, file::FileDevice};
@@ -61,22 +61,41 @@ impl Pools {
         guard: Option<Arc<PoolGuard>>,
         no_disks: Box<dyn FnOnce() + Send>,
     ) -> SpaceResult<()> {
+        self.open_with(id, |record| {
+            let pool = self.open_as(record, id, Vec::new(), Right::Owner(ownership), guard)?;
+            pool.caller.submit(
+                move |p| async move {
+                    p.when_all_disks_left(no_disks);
+                    Ok(())
+                },
+                |_| {},
+            )?;
+            tracing::info!(pool = record.name, epoch = ownership.epoch, "pool open");
+            Ok(pool)
+        })
+    }
+
+    /// `open` may take long, and other pools are opened and closed meanwhile. This one is not: its ownership does one after the other.
+    fn open_with(
+        self: &Arc<Pools>,
+        id: u128,
+        open: impl FnOnce(&PoolRecord) -> SpaceResult<Arc<OpenPool>>,
+    ) -> SpaceResult<()> {
+        let closed = || {
+            let unknown = || SpaceError::Refused(format!("the state does not know the pool {id:032x}"));
+            let record = self.record_of(id).ok_or_else(unknown)?;
+            match self.owned(id) {
+                Some(_) => Err(SpaceError::Refused(format!("pool {} is open already", record.name))),
+                None => Ok(record),
+            }
+        };
+        let pool = open(&closed()?)?;
         let _one = self.changing.lock();
-        let unknown = || SpaceError::Refused(format!("the state does not know the pool {id:032x}"));
-        let record = self.record_of(id).ok_or_else(unknown)?;
-        if self.owned(id).is_some() {
-            return Err(SpaceError::Refused(format!("pool {} is open already", record.name)));
+        if self.stopping.load(Ordering::SeqCst) {
+            pool.close().map_err(|e| SpaceError::Refused(e.to_string()))?;
+            return Err(SpaceError::Closed);
         }
-        let pool = self.open_as(&record, id, Vec::new(), Right::Owner(ownership), guard)?;
-        pool.caller.submit(
-            move |p| async move {
-                p.when_all_disks_left(no_disks);
-                Ok(())
-            },
-            |_| {},
-        )?;
-        tracing::info!(pool = record.name, epoch = ownership.epoch, "pool open");
-        self.keep(&record, pool);
+        self.keep(&closed()?, pool);
         Ok(())
     }
 
@@ -128,5 +147,32 @@ impl Pools {
     pub fn newest_epoch_of(&self, id: u128) -> Result<u64> {
         let record = self.record_of(id).ok_or_else(|| AdminError::not_found("pool", &format!("{id:032x}")))?;
         newest_epoch(&record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pools::jobs::tests::Bench;
+
+    #[test]
+    fn a_pool_that_takes_long_to_open_keeps_no_other_from_being_closed() {
+        let bench = Bench::new("owned");
+        ["one", "two"].iter().for_each(|name| bench.pool(name));
+        let pools = &bench.pools;
+        let id = |name: &str| pool_id(&pools.record(name).unwrap()).unwrap();
+        let (one, two) = (id("one"), id("two"));
+        pools.close_owned(one).unwrap();
+        pools
+            .open_with(one, |record| {
+                // A failover of the other pool, while this one replays its log.
+                assert!(pools.changing.try_lock().is_some());
+                pools.close_owned(two).unwrap();
+                pools.open_as(record, one, Vec::new(), Right::Alone, None)
+            })
+            .unwrap();
+        assert!(pools.owned(one).is_some() && pools.owned(two).is_none());
+        let again = pools.open_with(one, |_| unreachable!("it is open"));
+        assert!(again.unwrap_err().to_string().contains("open already"));
     }
 }
