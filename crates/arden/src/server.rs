@@ -133,7 +133,7 @@ impl SmbControl {
             OpenTable::new(TableLimits { opens_max: snapshot.settings.opens_max as usize, ..TableLimits::default() });
         let name = snapshot.server_name();
         let handles = open_handles(state_dir)?;
-        table.start_ids_at(first_handle(handles.starts(), member.map(|m| m.number())));
+        table.start_ids(handles.starts(), member.map(|m| m.number()));
         let users = Arc::new(LiveUsers::new(state.clone()));
         let gates = Arc::new(Gates::default());
         let config = config(&snapshot, &name, users);
@@ -388,14 +388,6 @@ impl SmbControl {
             )
         })?;
         Ok(Fs::with_handles(store, self.table.clone(), Some(self.handles.clone())))
-    }
-}
-
-/// Ids of handles are unique over restarts and nodes: each start has 2^36 of them, each node 2^16 starts.
-fn first_handle(starts: u64, node: Option<u16>) -> u64 {
-    match node {
-        None => starts << 36 | 1,
-        Some(node) => u64::from(node & 0x7ff) << 52 | (starts & 0xffff) << 36 | 1,
     }
 }
 

@@ -281,7 +281,7 @@ impl World {
             auth: AuthPolicy::default(),
         };
         let table = OpenTable::new(TableLimits::default());
-        table.start_ids_at(self.starts << 36 | 1);
+        table.start_ids(self.starts, None);
         let server = Server::new(config, table.clone(), self.time());
         let store = VolumeStore::new(vol.clone(), Durability::Plain);
         let fs = Fs::with_handles(store.clone(), table, Some(VolumeHandles::new(vol.clone())));

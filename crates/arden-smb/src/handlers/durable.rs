@@ -136,7 +136,9 @@ pub(crate) fn reconnect(request: &Request<'_>, tree: &Arc<Tree>, asked: &Asked) 
         _ => return Ok(None),
     };
     let not_found = || Fail::Status(NtStatus::OBJECT_NAME_NOT_FOUND);
-    let open = request.trees.open(id.persistent).or_else(|| {
+    // It may have got another id, where its own was also that of another open.
+    let same = |open: &Arc<SmbOpen>| guid.is_none_or(|g| g == open.create_guid.unwrap_or(0));
+    let open = request.trees.open(id.persistent).filter(same).or_else(|| {
         let may = may_persist(request, tree, asks_persistent);
         request.trees.open_by_create_guid(request.verified.client.0, guid.filter(|_| may)?)
     });
@@ -147,8 +149,7 @@ pub(crate) fn reconnect(request: &Request<'_>, tree: &Arc<Tree>, asked: &Asked) 
     let file = open.file().ok_or_else(not_found)?.clone();
     let cache = file.fs().cache(&file);
     let persistent = open.is_persistent();
-    let same_guid = guid.is_none_or(|g| g == open.create_guid.unwrap_or(0));
-    if !same_guid || open.share.name != tree.share.name {
+    if !same(&open) || open.share.name != tree.share.name {
         return Err(not_found());
     }
     if open.owner.user != request.verified.user.user {

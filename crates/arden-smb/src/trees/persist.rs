@@ -28,6 +28,10 @@ use arden_wire::{
     smb2::FileId,
 };
 
+mod renumber;
+
+use renumber::Renumbered;
+
 use crate::{
     base::{
         config::Limits,
@@ -464,7 +468,7 @@ impl Trees {
         };
         let scope = CommitScope::begin();
         let kept = found.opens.iter().filter(|k| k.share.eq_ignore_ascii_case(&share.name));
-        for kept in kept.filter(|k| self.open(k.open.id.0).is_none()) {
+        for kept in kept.filter(|k| !self.is_open(k)) {
             tracing::warn!(share = %share.name, file = %kept.name,
                 "a persistent handle is given up: the share is not continuously available any more");
             scope.put(fs, found.removal(kept.open.id.0));
@@ -474,25 +478,32 @@ impl Trees {
         }
     }
 
-    fn restore_share(self: &Arc<Trees>, share: &Arc<Share>, found: Found, now: Instant) {
+    fn restore_share(self: &Arc<Trees>, share: &Arc<Share>, mut found: Found, now: Instant) {
         let scope = CommitScope::begin();
         let (mut restored, mut lost) = (0, 0);
-        for kept in found.opens.iter().filter(|k| k.share.eq_ignore_ascii_case(&share.name)) {
+        found.opens.retain(|kept| kept.share.eq_ignore_ascii_case(&share.name) && !self.is_open(kept));
+        let mut renumbered = self.renumber_taken(&mut found);
+        let waits = !renumbered.is_empty();
+        for kept in &found.opens {
             let id = kept.open.id.0;
-            if self.open(id).is_some() {
-                // Of this run: the share became continuously available while it was in use.
-                continue;
-            }
             match self.restore_open(share, kept, &found, scope.at(now)) {
-                Ok(()) => restored += 1,
+                Ok(()) => {
+                    restored += 1;
+                    self.keep_renumbered(&scope, id, &mut renumbered);
+                }
                 Err(error) => {
                     lost += 1;
                     tracing::warn!(share = %share.name, file = %kept.name, %error, "a persistent handle is given up");
+                    let mut gone = found.removal(id);
+                    gone.extend(renumbered.remove(&id).into_iter().flat_map(Renumbered::given_up));
                     if let Some(fs) = &share.fs {
-                        scope.put(fs, found.removal(id));
+                        scope.put(fs, gone);
                     }
                 }
             }
+        }
+        if waits && let Err(error) = scope.commit() {
+            tracing::error!(share = %share.name, %error, "new ids of persistent handles are not kept");
         }
         if restored + lost > 0 {
             tracing::info!(share = %share.name, restored, lost, "persistent handles wait for their clients");

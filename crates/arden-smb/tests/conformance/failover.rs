@@ -2,6 +2,13 @@
 //! started again: what a client did before goes on after it. `block_create_from_different_client` and
 //! `directory_leasing_over_a_failover` are in `absent_owner` and `persistent_directories`.
 
+use arden_smb::Share;
+use arden_store::{
+    dir::{DirOptions, DirStore},
+    fs::Fs,
+    handles::HandleStore,
+};
+
 use crate::client::*;
 
 const GUID: u128 = 0x9E5_4001;
@@ -124,4 +131,62 @@ fn lock_over_a_failover() {
         c.call(&lock(back.id, 0, &[(0, 1024, lock_flags::UNLOCK)])).ok();
         other.write(g.id, 0, b"x");
     }
+}
+
+/// The ids of a node's opens are its own, whichever it takes over: else two nodes give the same one.
+#[test]
+fn ids_of_another_node_are_taken_over_and_not_gone_on_with() {
+    let mut lab = Lab::with(|s| s.node = Some(9));
+    let mut c = lab.ca_client();
+    let f = c.open(plain().persistent(GUID, 0));
+    assert_eq!(f.id.persistent >> 52, 9);
+    for node in [3, 11, 9] {
+        fail_over(&mut lab, &mut c, false);
+        lab.fail_over(node);
+        c = lab.ca_again(c.guid);
+        assert_eq!(c.open(plain().reconnect_persistent(f.id, GUID)).id, f.id);
+        let mut other = lab.ca_client();
+        let ids = [other.open(plain()).id.persistent, c.open(want("other")).id.persistent];
+        assert!(ids.iter().all(|id| id >> 52 == u64::from(node) && *id != f.id.persistent), "{ids:x?}");
+    }
+}
+
+/// Nodes of before gave ids in each other's ranges: what was kept under an id that another open has is taken up all the same.
+#[test]
+fn a_handle_whose_id_another_open_has_is_taken_up_by_a_new_one() {
+    let (lab, mut before) = (Lab::new(), Lab::new());
+    let take = |id| lock(id, 1 << 4 | 1, &[(0, 4, lock_flags::EXCLUSIVE | lock_flags::FAIL_IMMEDIATELY)]);
+    let mut c = before.ca_client();
+    let f = c.open(plain().lease(1, "RWH").persistent(GUID, 0));
+    c.write(f.id, 0, b"kept");
+    c.call(&take(f.id)).ok();
+    c.disconnect();
+    let mut other = lab.client();
+    let taken = other.open(want("taken"));
+    assert_eq!(taken.id, f.id);
+    // The pool of the handle comes here.
+    let shares = || lab.server.trees.shares().into_iter().filter(|s| s.fs.is_some() && s.name != CA);
+    let store = DirStore::open(&before.dir.join("a"), DirOptions::default()).unwrap();
+    let fs = Fs::with_handles(store, lab.server.trees.table.clone(), Some(before.handles.clone()));
+    let moved = Share { continuously_available: true, ..share(CA, &fs) };
+    lab.server.trees.set_shares(shares().map(|s| Share::clone(&s)).collect());
+    lab.server.trees.set_shares(shares().map(|s| Share::clone(&s)).chain([moved]).collect());
+    assert_eq!(lab.server.trees.persistent_opens(), 1, "its file is protected");
+    let mut c = lab.ca_again(c.guid);
+    let again = c.open(plain().lease(1, "RWH").reconnect_persistent(f.id, GUID));
+    assert_ne!(again.id, f.id);
+    assert_eq!(c.read(again.id, 0, 10), b"kept");
+    other.write(taken.id, 0, b"not disturbed");
+    c.disconnect();
+    // By its new id it is kept, with its locks.
+    before.fail_over(5);
+    let mut c = before.ca_again(c.guid);
+    let f = c.open(plain().lease(1, "RWH").reconnect_persistent(again.id, GUID));
+    assert_eq!(f.id, again.id);
+    c.call(&take(f.id)).ok();
+    let conflict = lock(f.id, 0, &[(2, 1, lock_flags::EXCLUSIVE | lock_flags::FAIL_IMMEDIATELY)]);
+    assert_eq!(c.status(&conflict), NtStatus::LOCK_NOT_GRANTED);
+    c.close(f.id);
+    assert!(before.handles_are_committed() && before.handles.load().unwrap().is_empty());
+    lab.server.stop(std::time::Instant::now());
 }

@@ -8,6 +8,7 @@ mod admit;
 pub(crate) mod cache;
 pub(crate) mod effects;
 pub(crate) mod file;
+mod ids;
 mod intervals;
 pub(crate) mod locks;
 pub(crate) mod notify;
@@ -35,6 +36,7 @@ pub(crate) use admit::{Admission, Admitted, Entered};
 use cache::{Clock, LeaseId};
 use effects::{Effect, Effects};
 use file::FileState;
+use ids::OpenIds;
 use notify::{Watch, Watches};
 pub use open::Open;
 pub(crate) use open::{ANY_COPY, HeldTimes, Listing};
@@ -123,7 +125,7 @@ pub struct OpenTable {
     hasher: RandomState,
     waits: Mutex<HashMap<WaitId, (Owner, WaitPlace)>, ranks::Waits>,
     deadlines: Mutex<Vec<(Instant, Weak<FileState>)>, ranks::Deadlines>,
-    next_open: AtomicU64,
+    ids: OpenIds,
     next_wait: AtomicU64,
     open_count: AtomicUsize,
     start: OnceLock<Instant>,
@@ -150,7 +152,7 @@ impl OpenTable {
             hasher: RandomState::new(),
             waits: Mutex::default(),
             deadlines: Mutex::default(),
-            next_open: AtomicU64::new(1),
+            ids: OpenIds::default(),
             next_wait: AtomicU64::new(1),
             open_count: AtomicUsize::new(0),
             start: OnceLock::new(),
@@ -164,16 +166,16 @@ impl OpenTable {
         })
     }
 
-    /// The first id of an open; ids count up from here. Before anything is opened: ids that are kept over a restart must
-    /// not come again.
-    pub fn start_ids_at(&self, first: u64) {
-        self.next_open.fetch_max(first, Ordering::Relaxed);
+    /// This server was started so often, and is this node of a cluster, if any. Before anything is opened: ids that are kept over a
+    /// restart, or over a move to another node, must not come again.
+    pub fn start_ids(&self, starts: u64, node: Option<u16>) {
+        self.ids.start(starts, node);
     }
 
     /// The id of an open to come. Its owner knows it before the table tells anything of it; one that comes to nothing is
     /// not used again.
     pub fn reserve_open(&self) -> OpenId {
-        OpenId(self.next_open.fetch_add(1, Ordering::Relaxed))
+        self.ids.take()
     }
 
     pub fn limits(&self) -> &TableLimits {

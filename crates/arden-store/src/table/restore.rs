@@ -50,7 +50,7 @@ impl OpenTable {
             self.run(r.cause.scope, &file, fx);
             if entered.is_ok() {
                 self.open_count.fetch_add(1, Ordering::Relaxed);
-                self.next_open.fetch_max(r.open.id.0 + 1, Ordering::Relaxed);
+                self.ids.saw(r.open.id);
             } else {
                 self.forget_if_idle(&file);
             }

@@ -200,7 +200,7 @@ impl Front {
             }),
         });
         let table = OpenTable::new(TableLimits::default());
-        table.start_ids_at(1 << 52);
+        table.start_ids(0, Some(1));
         let (server, forwarder) = {
             let _links_live_there = runtime().enter();
             Forwarder::before(config, table, Time::read(), wires.clone())

@@ -96,6 +96,8 @@ pub struct Setup {
     pub encryption_required: bool,
     pub multichannel: bool,
     pub anonymous: bool,
+    /// Which node of a cluster the server with the shares is.
+    pub node: Option<u16>,
     /// What makes the server.
     pub server: fn(ServerConfig, Arc<OpenTable>, Time) -> Arc<Server>,
 }
@@ -109,6 +111,7 @@ impl Default for Setup {
             encryption_required: false,
             multichannel: true,
             anonymous: false,
+            node: None,
             server: Server::new,
         }
     }
@@ -165,6 +168,12 @@ impl Lab {
         self.restart();
     }
 
+    /// Another node has the shares from now on: it finds what was committed.
+    pub fn fail_over(&mut self, node: u16) {
+        self.setup.node = Some(node);
+        self.crash();
+    }
+
     /// The server is told to stop, and started again.
     pub fn stop_and_start(&mut self) {
         let now = Instant::now() + *self.offset.lock();
@@ -209,7 +218,7 @@ fn serve(
 ) -> (Arc<Server>, Option<Front>) {
     let ownership = has_two_nodes().then(Arc::<Ownership>::default);
     let table = OpenTable::new(setup.table);
-    table.start_ids_at(starts << 36 | 1);
+    table.start_ids(starts, setup.node);
     let server = (setup.server)(config(setup, users), table.clone(), Time::read());
     let store = DirStore::open(&dir.join("a"), DirOptions::default()).unwrap();
     let fs = Fs::with_handles(store, table.clone(), Some(handles.clone()));
