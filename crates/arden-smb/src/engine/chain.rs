@@ -141,7 +141,7 @@ impl Job {
 impl BlockingWork for Job {
     fn bytes(&self) -> usize {
         let state = &self.chain.state;
-        let asked: usize = state.elements.iter().map(|e| usize::from(e.header.credit_charge) << 16).sum();
+        let asked: usize = state.elements.iter().map(|e| usize::from(e.header.credit_charge.max(1)) << 16).sum();
         self.chain.message.len().max(asked.min(state.server.trees.config.limits.answer_bytes_max))
     }
 

@@ -161,7 +161,7 @@ impl Elsewhere for Held {
 
 /// As long as it is asked, what it sent is kept, and what it may get.
 fn bytes_kept(header: &Header, message: &[u8], room: usize) -> usize {
-    message.len().max(usize::from(header.credit_charge) << 16).min(message.len() + room)
+    message.len().max(usize::from(header.credit_charge.max(1)) << 16).min(message.len() + room)
 }
 
 fn close(request: &VerifiedRequest<'_>) -> Answer {

@@ -550,6 +550,24 @@ fn what_a_user_has_too_much_waits_until_there_is_room() {
     assert_eq!(forwarded_bytes(&lab), 0);
 }
 
+/// [MS-SMB2] 3.3.5.2.5: CreditCharge 0 is as good as 1.
+#[test]
+fn what_is_read_without_a_credit_charge_counts() {
+    const LENGTH: u32 = 60 << 10;
+    let lab = small_lab();
+    let front = lab.front.as_ref().expect("two nodes");
+    let mut all = writers(&lab, 5);
+    all.iter_mut().for_each(|(c, f)| c.write(*f, 0, &[7; LENGTH as usize]));
+    front.hold_answers(true);
+    let sent: Vec<_> = all.iter_mut().map(|(c, f)| begin(c, &read(*f, 0, LENGTH).charge(0))).collect();
+    assert!(forwarded_bytes(&lab) >= all.len() * LENGTH as usize, "{} bytes", forwarded_bytes(&lab));
+    front.hold_answers(false);
+    for ((c, _), id) in all.iter_mut().zip(sent) {
+        c.receive(id).ok();
+    }
+    assert_eq!(forwarded_bytes(&lab), 0);
+}
+
 /// Clients that are gone, or that cancel, keep nobody from the room that they waited for.
 #[test]
 fn who_waits_for_room_may_go() {
