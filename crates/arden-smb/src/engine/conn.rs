@@ -29,7 +29,7 @@ use crate::{
     },
     server::Server,
     sessions::{
-        EarlyCancel, Mailbox, Peer, Session, Unsent, frame,
+        EarlyCancel, Left, Mailbox, Peer, Session, Unsent, frame,
         signer::{Proof, prove_channel},
         work::BlockingWork,
     },
@@ -141,35 +141,50 @@ impl Connection {
         frames: &mut Vec<Unsent>,
         jobs: &mut Vec<Box<dyn BlockingWork>>,
     ) -> bool {
+        let (mut answered, mut behind) = (out.len(), Vec::new());
+        // What was answered behind the last frame goes before this one.
+        let push = |behind: &mut Vec<u8>, frames: &mut Vec<Unsent>, frame: Unsent| {
+            if !behind.is_empty() {
+                frames.push(std::mem::take(behind).into());
+            }
+            if !frame.frame.is_empty() {
+                frames.push(frame);
+            }
+        };
         loop {
-            let (new, resumed, finished) = {
+            let mut left = {
                 let mut mailbox = self.peer.mailbox.lock();
                 if mailbox.is_empty() {
+                    push(&mut behind, frames, Vec::new().into());
                     return true;
                 }
                 jobs.append(&mut mailbox.jobs);
-                let Mailbox { frames, resumed, finished, .. } = &mut *mailbox;
-                (std::mem::take(frames), std::mem::take(resumed), std::mem::take(finished))
+                std::mem::take(&mut mailbox.left)
             };
-            frames.extend(new);
-            let finished = finished.into_iter().map(|mut answers| answers.frame());
-            frames.extend(finished.filter(|f| !f.is_empty()).map(Unsent::from));
-            let mut resumed = resumed.into_iter();
-            let (mut behind, mut is_left) = (Vec::new(), false);
-            let answers = if frames.is_empty() { &mut *out } else { &mut behind };
-            while let Some(chain) = resumed.next() {
+            while let Some(next) = left.pop_front() {
+                let chain = match next {
+                    Left::Resumed(chain) => chain,
+                    Left::Frame(frame) => {
+                        push(&mut behind, frames, frame);
+                        continue;
+                    }
+                    Left::Finished(mut answers) => {
+                        push(&mut behind, frames, answers.frame().into());
+                        continue;
+                    }
+                };
+                let answers = if frames.is_empty() { &mut *out } else { &mut behind };
+                let before = answers.len();
                 jobs.extend(chain.run(answers, false));
-                if answers.len() >= enough && resumed.len() > 0 {
-                    self.peer.mailbox.lock().resumed.splice(..0, resumed);
-                    is_left = true;
-                    break;
+                answered += answers.len() - before;
+                if answered >= enough && !left.is_empty() {
+                    let mut mailbox = self.peer.mailbox.lock();
+                    left.append(&mut mailbox.left);
+                    mailbox.left = left;
+                    drop(mailbox);
+                    push(&mut behind, frames, Vec::new().into());
+                    return false;
                 }
-            }
-            if !behind.is_empty() {
-                frames.push(behind.into());
-            }
-            if is_left {
-                return false;
             }
         }
     }
@@ -385,7 +400,7 @@ impl Connection {
             let mut mailbox = self.peer.mailbox.lock();
             // Behind its interim response, which may be there.
             if !answer.is_empty() {
-                mailbox.frames.push(answer.into());
+                mailbox.left.push_back(Left::Frame(answer.into()));
             }
             // What follows a cancelled request in its compound may still block.
             mailbox.jobs.extend(rest);

@@ -1,7 +1,7 @@
 //! The connection as others see it, [MS-SMB2] 3.3.1.7, and its channels: what NEGOTIATE settled, and what others leave for it to send.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     sync::{
         Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -58,12 +58,8 @@ pub struct Peer {
 
 #[derive(Default)]
 pub struct Mailbox {
-    /// Complete transport frames.
-    pub frames: Vec<Unsent>,
-    /// Parked requests that may go on.
-    pub resumed: Vec<Box<dyn Parked>>,
-    /// Messages that waited for stable storage.
-    pub finished: Vec<Box<dyn Answers>>,
+    /// In the order in which it came: a break is behind the answer that grants what it takes away.
+    pub left: VecDeque<Left>,
     /// What follows a cancelled request, or came after the work on an open, and may block.
     pub jobs: Vec<Box<dyn BlockingWork>>,
     /// The connection waits for input or for this mailbox, and has nothing to send: whoever has an answer may write it to the
@@ -75,6 +71,16 @@ pub struct Mailbox {
     pub spent: Vec<Box<dyn Answers>>,
     /// Nobody looks here any more.
     pub closed: bool,
+}
+
+/// What others leave to the connection.
+pub enum Left {
+    /// A complete transport frame.
+    Frame(Unsent),
+    /// A parked request that may go on.
+    Resumed(Box<dyn Parked>),
+    /// A message that waited for stable storage.
+    Finished(Box<dyn Answers>),
 }
 
 /// A frame that is to be sent, and what it holds until it was.
@@ -92,7 +98,7 @@ impl From<Vec<u8>> for Unsent {
 
 impl Mailbox {
     pub fn is_empty(&self) -> bool {
-        self.frames.is_empty() && self.resumed.is_empty() && self.finished.is_empty() && self.jobs.is_empty()
+        self.left.is_empty() && self.jobs.is_empty()
     }
 }
 
@@ -122,7 +128,7 @@ impl Peer {
             if mailbox.closed {
                 return;
             }
-            mailbox.frames.push(frame);
+            mailbox.left.push_back(Left::Frame(frame));
         }
         (self.wake)();
     }
@@ -136,7 +142,7 @@ impl Peer {
         let wake = if here && mailbox.at_rest && mailbox.is_empty() && finished.bytes() <= WRITE_HERE_BYTES_MAX {
             self.write_here(&mut mailbox, finished)
         } else {
-            mailbox.finished.push(finished);
+            mailbox.left.push_back(Left::Finished(finished));
             true
         };
         drop(mailbox);
@@ -180,7 +186,7 @@ impl Peer {
                 return;
             }
         } else {
-            mailbox.frames.push(frames.into());
+            mailbox.left.push_back(Left::Frame(frames.into()));
         }
         drop(mailbox);
         (self.wake)();
@@ -211,7 +217,7 @@ impl Peer {
         (self.wake)();
     }
     pub fn resume(&self, message: Box<dyn Parked>) {
-        self.mailbox.lock().resumed.push(message);
+        self.mailbox.lock().left.push_back(Left::Resumed(message));
         (self.wake)();
     }
 }
@@ -287,11 +293,11 @@ mod tests {
         peer.begin_rest();
         assert!(peer.finish(answer(b"behind it"), true).is_none());
         assert!(sent.lock().is_empty(), "nothing overtakes what waits in the mailbox");
-        peer.mailbox.lock().finished.clear();
+        peer.mailbox.lock().left.clear();
         peer.begin_rest();
         assert!(peer.finish(answer(b"for the connection"), false).is_none());
         assert!(sent.lock().is_empty());
-        peer.mailbox.lock().finished.clear();
+        peer.mailbox.lock().left.clear();
         let (before, were_freed) = (count(&woken), count(&freed));
         peer.begin_rest();
         assert!(peer.finish(answer(b"alone"), true).is_none());
@@ -314,14 +320,14 @@ mod tests {
         assert_eq!((sent.lock().len(), count()), (0, 1), "it is left to the connection, which is told");
         peer.begin_rest();
         assert!(!peer.rests(0), "something waits in the mailbox");
-        peer.mailbox.lock().frames.clear();
+        peer.mailbox.lock().left.clear();
         peer.begin_rest();
         peer.elsewhere_bytes.store(11, Ordering::Relaxed);
         assert!(!peer.rests(10) && peer.rests(11), "it has something else elsewhere");
-        peer.mailbox.lock().frames.push(b"before".to_vec().into());
+        peer.mailbox.lock().left.push_back(Left::Frame(b"before".to_vec().into()));
         peer.send_here(b"behind".to_vec());
         assert_eq!((sent.lock().len(), count()), (0, 2), "nothing overtakes what came while it rested");
-        peer.mailbox.lock().frames.clear();
+        peer.mailbox.lock().left.clear();
         peer.send_here(b"here".to_vec());
         peer.send_here(Vec::new());
         assert_eq!((&sent.lock()[..], count()), (&b"here"[..], 2), "nobody is woken");
@@ -329,10 +335,10 @@ mod tests {
         assert_eq!((&sent.lock()[..], count()), (&b"hereand "[..], 3));
         assert!(!peer.rests(11));
         peer.send_here(b"behind".to_vec());
-        assert_eq!((peer.end_rest(), peer.mailbox.lock().frames.len()), (b"cut".to_vec(), 1));
+        assert_eq!((peer.end_rest(), peer.mailbox.lock().left.len()), (b"cut".to_vec(), 1));
         peer.mailbox.lock().closed = true;
         peer.send_here(b"gone".to_vec());
-        assert_eq!(peer.mailbox.lock().frames.len(), 1);
+        assert_eq!(peer.mailbox.lock().left.len(), 1);
     }
 
     #[test]
@@ -344,7 +350,7 @@ mod tests {
         assert!(peer.finish(answer(b"second"), true).is_none());
         assert_eq!((&sent.lock()[..], woken.load(Ordering::Relaxed)), (&b"firs"[..], 2));
         assert_eq!(peer.end_rest(), b"t answer");
-        assert_eq!(peer.mailbox.lock().finished.len(), 1);
+        assert_eq!(peer.mailbox.lock().left.len(), 1);
     }
 
     #[test]
@@ -360,6 +366,6 @@ mod tests {
         let long = Answer(vec![1; WRITE_HERE_BYTES_MAX + 1], freed.clone());
         peer.begin_rest();
         assert!(peer.finish(Box::new(long), true).is_none());
-        assert_eq!(peer.mailbox.lock().finished.len(), 1, "whoever writes so much keeps others waiting");
+        assert_eq!(peer.mailbox.lock().left.len(), 1, "whoever writes so much keeps others waiting");
     }
 }

@@ -191,6 +191,29 @@ fn a_break_reaches_the_client_over_its_node() {
     two.opened(create);
 }
 
+/// The client does not know the lease before it has the answer to its CREATE: a break that came before would be passed over.
+#[test]
+fn a_break_comes_behind_the_answer_that_grants_what_it_takes() {
+    let lab = Lab::new();
+    let front = lab.front.as_ref().expect("two nodes");
+    let (mut one, mut two) = (lab.client(), lab.connect_to_owner_as(0xC11E));
+    two.begin(Dialect::Smb311);
+    front.hold_answers(true);
+    let first = begin(&mut one, &want("file").lease(5, "RWH").req());
+    until(|| lab.server.trees.opens().len() == 1, "the owner has not granted it");
+    let second = two.starts(want("file").existing());
+    front.hold_answers(false);
+    let come = || one.connection.as_ref().expect("it is connected").peer().mailbox.lock().left.len();
+    until(|| come() == 2, "the answer and the break do not come");
+    one.pump();
+    let order: Vec<_> = one.inbox.iter().map(|r| r.header.command).collect();
+    assert_eq!(order, [Command::Create as u16, Command::OplockBreak as u16]);
+    one.opened(first);
+    assert_eq!(one.lease_break(), ("RWH".to_owned(), "RH".to_owned(), true));
+    one.call(&lease_ack(5, "RH")).ok();
+    two.opened(second);
+}
+
 #[test]
 fn what_the_owner_answers_is_durable() {
     let lab = Lab::new();
@@ -516,6 +539,15 @@ fn begin(c: &mut Client, req: &Req) -> u64 {
     let verdict = connection.handle_message(&mut message, Time::read(), &mut out);
     assert!(matches!(verdict, Verdict::Go) && out.is_empty(), "it is refused");
     id
+}
+
+/// Waits until it is so.
+fn until(is_so: impl Fn() -> bool, not: &str) {
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while !is_so() {
+        assert!(std::time::Instant::now() < end, "{not}");
+        let_nodes_talk();
+    }
 }
 
 fn forwarded_bytes(lab: &Lab) -> usize {
