@@ -70,11 +70,9 @@ impl Server {
 
     /// The message runs on: at its connection, or where that is gone on a thread that may block.
     pub(crate) fn go_on(&self, peer: Arc<Peer>, message: Box<dyn Parked>) {
-        if !peer.is_closed() {
-            return peer.resume(message);
-        }
+        let gone = if peer.is_closed() { Some(message) } else { peer.resume(message) };
         // Nobody hears the answer, but what was asked for happens.
-        self.run_unheard(message.detach());
+        gone.into_iter().for_each(|message| self.run_unheard(message.detach()));
     }
 
     /// The same with a message that was elsewhere. Where its connection rests, and has nothing else there, the caller runs the message and

@@ -216,9 +216,16 @@ impl Peer {
         drop(mailbox);
         (self.wake)();
     }
-    pub fn resume(&self, message: Box<dyn Parked>) {
-        self.mailbox.lock().left.push_back(Left::Resumed(message));
+    /// The message goes on at the connection. Given back where that is gone.
+    pub fn resume(&self, message: Box<dyn Parked>) -> Option<Box<dyn Parked>> {
+        let mut mailbox = self.mailbox.lock();
+        if mailbox.closed {
+            return Some(message);
+        }
+        mailbox.left.push_back(Left::Resumed(message));
+        drop(mailbox);
         (self.wake)();
+        None
     }
 }
 
@@ -367,5 +374,52 @@ mod tests {
         peer.begin_rest();
         assert!(peer.finish(Box::new(long), true).is_none());
         assert_eq!(peer.mailbox.lock().left.len(), 1, "whoever writes so much keeps others waiting");
+    }
+
+    /// A request that waited.
+    struct Message(Arc<Peer>, Arc<AtomicUsize>);
+
+    impl Parked for Message {
+        fn peer(&self) -> &Arc<Peer> {
+            &self.0
+        }
+        fn survives(&self, _: u64) -> bool {
+            false
+        }
+        fn run(self: Box<Self>, _: &mut Vec<u8>, _: bool) -> Option<Box<dyn BlockingWork>> {
+            None
+        }
+        fn run_beside(self: Box<Self>, _: &mut Vec<u8>) -> Option<Box<dyn BlockingWork>> {
+            None
+        }
+        fn abort(self: Box<Self>, _: arden_wire::NtStatus, _: &mut Vec<u8>) -> Option<Box<dyn BlockingWork>> {
+            None
+        }
+        fn detach(self: Box<Self>) -> Box<dyn BlockingWork> {
+            unreachable!("whoever has it back does this")
+        }
+    }
+
+    impl Drop for Message {
+        fn drop(&mut self) {
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The connection ends between the look at it and this.
+    #[test]
+    fn a_message_that_goes_on_too_late_is_given_back() {
+        let (peer, _, woken, freed) = peer(100);
+        let peer = Arc::new(peer);
+        let message = || Box::new(Message(peer.clone(), freed.clone()));
+        assert!(peer.resume(message()).is_none());
+        assert_eq!((peer.mailbox.lock().left.len(), woken.load(Ordering::Relaxed)), (1, 1));
+        let left = std::mem::replace(&mut *peer.mailbox.lock(), Mailbox { closed: true, ..Mailbox::default() });
+        drop(left);
+        let back = peer.resume(message());
+        assert!(back.is_some() && peer.mailbox.lock().is_empty());
+        drop(back);
+        assert_eq!((freed.load(Ordering::Relaxed), woken.load(Ordering::Relaxed)), (2, 1));
+        assert_eq!(Arc::strong_count(&peer), 1, "nothing is left that holds it");
     }
 }
