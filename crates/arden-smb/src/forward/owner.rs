@@ -63,8 +63,10 @@ const ANSWER_BYTES: usize = 256;
 /// Reads the time for requests of other nodes.
 pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
 
-/// Runs what the node at the other end asks, until the connection ends. `version`: what both ends speak.
+/// Runs what the node at the other end asks, until the connection ends, or the node has made another. `version`: what both ends speak.
 pub async fn serve(server: &Arc<Server>, node: u16, (stream, version): (Box<dyn Stream>, Version), clock: Clock) {
+    let place = server.node_links.begin(node);
+    place.is_first().await;
     let (input, mut output) = tokio::io::split(stream);
     let (out, mut unwritten) = outbox();
     let link = Arc::new_cyclic(|me| OwnerLink {
@@ -81,7 +83,11 @@ pub async fn serve(server: &Arc<Server>, node: u16, (stream, version): (Box<dyn 
     put_hello(&mut hello, version);
     link.out.send(Lane::NODE, hello);
     let writes = tokio::spawn(async move { unwritten.write(&mut output, version, || None).await });
-    let why = link.serve(FrameReader::new(input, version), version).await;
+    let why = tokio::select! {
+        biased;
+        () = place.is_replaced() => "the node has made another",
+        why = link.serve(FrameReader::new(input, version), version) => why,
+    };
     tracing::info!(node, why, "the connection of a node ends");
     writes.abort();
     // Closing what its sessions had open may wait for a disk.

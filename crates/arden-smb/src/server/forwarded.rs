@@ -1,11 +1,18 @@
 //! Sessions of other nodes that have tree connects here, and how their clients are told of breaks: by the node that they are
 //! connected to.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use arden_lock::{RwLock, ranks};
 use arden_store::fs::ClientId;
 use arden_wire::dtyp::Sid;
+use tokio::sync::watch;
 
 use crate::model::{
     SessionTables,
@@ -20,6 +27,59 @@ pub trait PeerNode: Send + Sync {
     fn notify(&self, user: &Sid, to: Recipient, what: &Notification);
     /// The connections of this session's client have to end without an answer.
     fn leave(&self, serial: u64);
+}
+
+/// Connections that other nodes have made to this one: a node has one at a time. It makes a new one only when it has given the older up, and
+/// this one may not have noticed: what the clients had over that is let go of before they come again.
+#[derive(Default)]
+pub(crate) struct NodeLinks {
+    numbers: AtomicU64,
+    /// Those that have not ended, by node, in the order in which they were made.
+    open: watch::Sender<HashMap<u16, Vec<u64>>>,
+}
+
+/// The place of one of them. It has ended when this is dropped.
+pub(crate) struct NodeLink<'a> {
+    links: &'a NodeLinks,
+    node: u16,
+    number: u64,
+}
+
+impl NodeLinks {
+    /// Those that the node made before end.
+    pub fn begin(&self, node: u16) -> NodeLink<'_> {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        self.open.send_modify(|open| open.entry(node).or_default().push(number));
+        NodeLink { links: self, node, number }
+    }
+}
+
+impl NodeLink<'_> {
+    /// Until those before it have ended.
+    pub async fn is_first(&self) {
+        let is_first =
+            |open: &HashMap<u16, Vec<u64>>| open.get(&self.node).and_then(|of| of.first()) == Some(&self.number);
+        let _ = self.links.open.subscribe().wait_for(is_first).await;
+    }
+
+    /// Until the node has made another.
+    pub async fn is_replaced(&self) {
+        let is_old =
+            |open: &HashMap<u16, Vec<u64>>| open.get(&self.node).and_then(|of| of.last()) != Some(&self.number);
+        let _ = self.links.open.subscribe().wait_for(is_old).await;
+    }
+}
+
+impl Drop for NodeLink<'_> {
+    fn drop(&mut self) {
+        self.links.open.send_modify(|open| {
+            let Some(of) = open.get_mut(&self.node) else { return };
+            of.retain(|number| *number != self.number);
+            if of.is_empty() {
+                open.remove(&self.node);
+            }
+        });
+    }
 }
 
 struct Entry {

@@ -32,7 +32,10 @@ use crate::{
     },
     handlers::run::{LocalEngine, RequestEngine},
     model::{seam::Clients, share::Share},
-    server::{forwarded::Forwarded, waits::Waits},
+    server::{
+        forwarded::{Forwarded, NodeLinks},
+        waits::Waits,
+    },
     sessions::{Mailbox, Peer, Session, signer::BindingDecoys},
     trees::{Trees, ending::Ending, endings::UnderWay},
 };
@@ -58,6 +61,8 @@ pub struct Server {
     pub(crate) waits: Waits,
     /// Sessions of other nodes that have tree connects here.
     pub(crate) forwarded: Forwarded,
+    /// Connections of other nodes, over which these sessions ask.
+    pub(crate) node_links: NodeLinks,
     peers: Mutex<HashMap<u64, Weak<Peer>>, ranks::Peers>,
     /// At which addresses of this machine connections are taken; without it, at all.
     admit_at: OnceLock<Box<dyn Fn(SocketAddr) -> bool + Send + Sync>>,
@@ -107,6 +112,7 @@ impl Server {
                 reserved_ids: Mutex::default(),
                 waits: Waits::default(),
                 forwarded: Forwarded::default(),
+                node_links: NodeLinks::default(),
                 peers: Mutex::new(HashMap::new()),
                 admit_at: OnceLock::new(),
                 jobs: Shares::new(Bounds { slots: bounds.jobs, bytes: bounds.job_bytes }),

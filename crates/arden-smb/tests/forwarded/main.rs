@@ -40,6 +40,7 @@ mod layout;
 mod leases;
 #[path = "../conformance/limits.rs"]
 mod limits;
+mod links;
 #[path = "../conformance/load.rs"]
 mod load;
 #[path = "../conformance/locks.rs"]

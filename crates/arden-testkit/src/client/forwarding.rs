@@ -28,7 +28,7 @@ use tokio::{
 };
 
 /// The owner's number.
-const OWNER: u16 = 2;
+pub const OWNER: u16 = 2;
 const POOL: u128 = 7;
 
 fn runtime() -> &'static Runtime {
@@ -84,6 +84,8 @@ pub struct Front {
 }
 
 struct Wires {
+    /// The number of the clients' node.
+    number: u16,
     owner: Arc<Server>,
     /// Other nodes of clients.
     siblings: Mutex<HashMap<u16, Weak<Server>>>,
@@ -95,6 +97,8 @@ struct Wires {
     /// What carries bytes from end to end.
     wires: Mutex<Vec<JoinHandle<io::Result<()>>>>,
     answers: Arc<Answers>,
+    /// How often the connections were lost to this node alone.
+    lost: watch::Sender<u64>,
 }
 
 /// What the owners say, on its way.
@@ -156,14 +160,14 @@ impl Nodes for Wires {
         let (near, near_end) = tokio::io::duplex(1 << 16);
         let (far_end, far) = tokio::io::duplex(1 << 16);
         let (server, version) = (sibling.unwrap_or_else(|| self.owner.clone()), *self.ownership.version.lock());
-        let offset = self.offset.clone();
+        let (offset, number) = (self.offset.clone(), self.number);
         let clock = Arc::new(move || {
             let offset = *offset.lock();
             let wall = FileTime::from_system(std::time::SystemTime::now() + offset);
             Time { now: Instant::now() + offset, wall }
         });
-        runtime().spawn(async move { owner::serve(&server, 1, (Box::new(far), version), clock).await });
-        let answers = self.answers.clone();
+        runtime().spawn(async move { owner::serve(&server, number, (Box::new(far), version), clock).await });
+        let (answers, mut lost) = (self.answers.clone(), self.lost.subscribe());
         let wire = async move {
             let (mut from_node, mut to_node) = tokio::io::split(near_end);
             let (mut from_owner, mut to_owner) = tokio::io::split(far_end);
@@ -171,7 +175,13 @@ impl Nodes for Wires {
                 tokio::io::copy(&mut from_node, &mut to_owner).await?;
                 to_owner.shutdown().await
             };
-            tokio::try_join!(asked, carry(&answers, &mut from_owner, &mut to_node)).map(drop)
+            tokio::select! {
+                carried = async { tokio::try_join!(asked, carry(&answers, &mut from_owner, &mut to_node)) } => return carried.map(drop),
+                _ = lost.changed() => {}
+            }
+            // The owner hears nothing, and not that it is over.
+            drop((from_node, to_node));
+            std::future::pending().await
         };
         self.wires.lock().push(runtime().spawn(wire));
         Box::pin(async move { io::Result::Ok((Box::new(near) as Box<dyn Stream>, version)) })
@@ -184,9 +194,11 @@ impl Front {
         config: ServerConfig,
         ownership: Arc<Ownership>,
         offset: Arc<Mutex<Duration>>,
+        number: u16,
     ) -> Front {
         let (server_of_owner, of_wires) = (owner.clone(), ownership.clone());
         let wires = Arc::new(Wires {
+            number,
             owner: server_of_owner,
             siblings: Mutex::default(),
             silent: Mutex::default(),
@@ -198,6 +210,7 @@ impl Front {
                 held: watch::Sender::new(false),
                 slow: AtomicBool::new(false),
             }),
+            lost: watch::Sender::new(0),
         });
         let table = OpenTable::new(TableLimits::default());
         table.start_ids(0, Some(1));
@@ -238,6 +251,11 @@ impl Front {
     /// Bytes that have come from the owner.
     pub fn answer_bytes(&self) -> u64 {
         self.wires.answers.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The connections to the owner are gone, and it does not notice.
+    pub fn lose_connections(&self) {
+        self.wires.lost.send_modify(|times| *times += 1);
     }
 
     /// The connections between the nodes break.

@@ -14,7 +14,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU16, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -85,6 +85,8 @@ pub struct Lab {
     starts: u64,
     offset: Arc<Mutex<Duration>>,
     clients: AtomicU64,
+    /// Further nodes of clients.
+    fronts: AtomicU16,
 }
 
 /// What a test wants of its server.
@@ -159,7 +161,18 @@ impl Lab {
         let handles = Arc::new(MemoryHandles::default());
         let offset = Arc::<Mutex<Duration>>::default();
         let (server, front) = serve(&setup, &dir, (&users, &handles), (1, Instant::now()), &offset);
-        Lab { server, front, dir, users, handles, setup, starts: 1, offset, clients: AtomicU64::new(1) }
+        Lab {
+            server,
+            front,
+            dir,
+            users,
+            handles,
+            setup,
+            starts: 1,
+            offset,
+            clients: AtomicU64::new(1),
+            fronts: AtomicU16::new(0),
+        }
     }
 
     /// The server is killed: what it did not commit is gone, its connections too. Another takes its place.
@@ -241,7 +254,7 @@ fn serve(
         Interface { index: 2, address: [192, 0, 2, 2].into(), speed_bits: 1_000_000_000, rss: false },
     ];
     let front = ownership.map(|ownership| {
-        let front = Front::new(&server, config(setup, users), ownership, offset.clone());
+        let front = Front::new(&server, config(setup, users), ownership, offset.clone(), 1);
         front.server.trees.set_time(Time { now, ..Time::read() });
         front
     });
@@ -257,7 +270,8 @@ impl Lab {
     /// A further node without shares of its own: the owner is the same.
     pub fn another_front(&self) -> Front {
         let ownership = self.front.as_ref().expect("two nodes").ownership.clone();
-        let front = Front::new(&self.server, config(&self.setup, &self.users), ownership, self.offset.clone());
+        let number = 10 + self.fronts.fetch_add(1, Ordering::Relaxed);
+        let front = Front::new(&self.server, config(&self.setup, &self.users), ownership, self.offset.clone(), number);
         front.server.trees.set_time(Time { now: Instant::now() + *self.offset.lock(), ..Time::read() });
         front
     }
