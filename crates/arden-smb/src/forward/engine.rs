@@ -6,6 +6,7 @@ use std::{
     any::Any,
     collections::HashMap,
     sync::{Arc, OnceLock, Weak},
+    time::Instant,
 };
 
 use arden_lock::{Mutex, ranks};
@@ -84,8 +85,8 @@ struct Forwarded {
     route: Arc<Route>,
     /// TreeId that the client knows.
     tree: u32,
-    /// Looks for an owner that began so many steps ago.
-    steps: u32,
+    /// Since when it looks for an owner.
+    since: Option<Instant>,
 }
 
 impl Elsewhere for Forwarded {
@@ -105,7 +106,7 @@ struct Paused {
     runtime: Handle,
     /// Until there is a connection to it. None: a while.
     link: Option<Arc<Link>>,
-    steps: u32,
+    since: Instant,
     bytes: usize,
     _paid: Paid,
 }
@@ -113,8 +114,8 @@ struct Paused {
 /// What an earlier run of a request left.
 #[derive(Default)]
 struct Earlier {
-    /// It looks for an owner that began so many steps ago.
-    steps: u32,
+    /// Since when it looks for an owner, if it has met none.
+    since: Option<Instant>,
     /// It waited for room.
     paid: Option<Paid>,
 }
@@ -135,16 +136,10 @@ impl Elsewhere for Paused {
     }
 }
 
-impl Earlier {
-    fn next(self) -> Earlier {
-        Earlier { steps: self.steps + 1, ..self }
-    }
-}
-
 /// A request that waits until its user has less at other nodes.
 struct Held {
     waiter: Arc<Waiter>,
-    steps: u32,
+    since: Option<Instant>,
 }
 
 impl Elsewhere for Held {
@@ -302,7 +297,7 @@ impl Forwarder {
         };
         let (node, target) = match self.nodes.place(&share) {
             Place::Here => return self.local.run(request, here, out),
-            Place::Nobody => return self.pause(request, here, None, earlier.next()),
+            Place::Nobody => return self.pause(request, here, None, earlier),
             Place::Node(node, target) => (node, target),
         };
         let Some(server) = self.server() else { return close(request) };
@@ -374,10 +369,11 @@ impl Forwarder {
         request: &VerifiedRequest<'_>,
         here: &mut Here<'_>,
         link: Option<Arc<Link>>,
-        earlier: Earlier,
+        mut earlier: Earlier,
     ) -> Answer {
-        let steps = earlier.steps;
-        if OWNER_WAIT_STEP * steps > OWNER_WAIT {
+        // A dial may take many steps.
+        let since = *earlier.since.get_or_insert(here.now);
+        if here.now.saturating_duration_since(since) > OWNER_WAIT {
             return close(request);
         }
         let (bytes, paid) = match self.pay(request, here, earlier) {
@@ -385,7 +381,7 @@ impl Forwarder {
             Err(answer) => return answer,
         };
         let runtime = self.runtime.clone();
-        here.in_flight.elsewhere = Some(Arc::new(Paused { runtime, link, steps, bytes, _paid: paid }));
+        here.in_flight.elsewhere = Some(Arc::new(Paused { runtime, link, since, bytes, _paid: paid }));
         Answer { outcome: Outcome::Elsewhere, related: request.related }
     }
 
@@ -407,7 +403,7 @@ impl Forwarder {
             Ok(paid) => Ok((bytes, paid)),
             Err(Unpaid::Refused) => Err(full()),
             Err(Unpaid::Waits(waiter)) => {
-                here.in_flight.elsewhere = Some(Arc::new(Held { waiter, steps: earlier.steps }));
+                here.in_flight.elsewhere = Some(Arc::new(Held { waiter, since: earlier.since }));
                 Err(Answer { outcome: Outcome::Elsewhere, related: request.related })
             }
         }
@@ -443,7 +439,7 @@ impl Forwarder {
         let Some(tables) = server.trees.session_tables(request.session_serial) else {
             return refuse(request, NtStatus::USER_SESSION_DELETED);
         };
-        let steps = earlier.steps;
+        let since = earlier.since;
         let (bytes, paid) = match self.pay(request, here, earlier) {
             Ok(paid) => paid,
             Err(answer) => return answer,
@@ -461,7 +457,7 @@ impl Forwarder {
                 return refuse(request, NtStatus::USER_SESSION_DELETED);
             }
         }
-        let forwarded = |call| Arc::new(Forwarded { call, route: route.clone(), tree, steps }) as Arc<dyn Elsewhere>;
+        let forwarded = |call| Arc::new(Forwarded { call, route: route.clone(), tree, since }) as Arc<dyn Elsewhere>;
         let mut calls = calls.into_iter().map(forwarded);
         here.in_flight.elsewhere = calls.next();
         here.in_flight.ahead.extend(calls);
@@ -525,7 +521,7 @@ impl Forwarder {
         let command = Command::from_u16(request.header.command);
         if command == Some(Command::TreeConnect) && replied == Replied::Moved {
             // Nothing was done: it asks the owner that there is by then.
-            return self.pause(request, here, None, Earlier { steps: asked.steps + 1, paid: None });
+            return self.pause(request, here, None, Earlier { since: asked.since, paid: None });
         }
         let mut tree = asked.tree;
         if matches!(replied, Replied::Done(_)) {
@@ -603,10 +599,10 @@ impl RequestEngine for Forwarder {
             here.in_flight.elsewhere = None;
             match other.downcast::<Paused>() {
                 Ok(paused) => {
-                    earlier.steps = paused.steps;
+                    earlier.since = Some(paused.since);
                     if paused.link.as_ref().is_some_and(|link| link.is_broken()) {
                         drop(paused);
-                        return self.pause(request, here, None, earlier.next());
+                        return self.pause(request, here, None, earlier);
                     }
                 }
                 Err(other) => {
@@ -614,7 +610,7 @@ impl RequestEngine for Forwarder {
                         let Some(paid) = held.waiter.take() else {
                             return refuse(request, NtStatus::INSUFFICIENT_RESOURCES);
                         };
-                        earlier = Earlier { steps: held.steps, paid: Some(paid) };
+                        earlier = Earlier { since: held.since, paid: Some(paid) };
                     }
                 }
             }
@@ -629,7 +625,7 @@ impl RequestEngine for Forwarder {
             answer.related.tree_id = tree;
             return answer;
         }
-        self.ask(request, here, (tree, route), Earlier { steps: 0, ..earlier })
+        self.ask(request, here, (tree, route), Earlier { since: None, ..earlier })
     }
 
     fn end(&self, header: &Header, in_flight: &mut InFlight) {

@@ -1,6 +1,6 @@
-//! Connections between nodes that one end has given up and the other has not.
+//! Connections between nodes: those that are not made, those that one end has given up and the other has not, and users who share one.
 
-use crate::client::*;
+use crate::{client::*, nodes::begin};
 
 /// The node of the clients makes a new connection; to the owner the older one looks alive. What the clients have open is theirs again at
 /// once, and what is not durable is closed.
@@ -32,4 +32,17 @@ fn what_the_owner_has_of_a_connection_that_was_lost_ends_with_the_next() {
     drop(other);
     assert_eq!(lab.opens_left(1), 1);
     c.close(f.id);
+}
+
+/// A dial takes up to 5 s, and each that fails is one step of the wait: time decides, not steps.
+#[test]
+fn an_owner_that_is_not_reached_is_not_waited_for_longer_than_one_that_is_not_there() {
+    let lab = Lab::new();
+    lab.front.as_ref().expect("two nodes").knows_silent(OWNER);
+    let mut c = lab.connect();
+    c.negotiate(&Offer::up_to(Dialect::Smb311));
+    c.logon(&logon(USER));
+    begin(&mut c, &tree_connect(&format!(r"\\LAB\{SHARE}")));
+    lab.pass(std::time::Duration::from_secs(21));
+    assert!(c.is_closed(), "it waits on");
 }

@@ -532,7 +532,7 @@ fn small_lab() -> Lab {
 }
 
 /// Hands a request to the node, which has no answer at once.
-fn begin(c: &mut Client, req: &Req) -> u64 {
+pub(crate) fn begin(c: &mut Client, req: &Req) -> u64 {
     let (id, mut message) = c.encode(req, false);
     let mut out = Vec::new();
     let connection = c.connection.as_mut().expect("it is connected");
@@ -542,7 +542,7 @@ fn begin(c: &mut Client, req: &Req) -> u64 {
 }
 
 /// Waits until it is so.
-fn until(is_so: impl Fn() -> bool, not: &str) {
+pub(crate) fn until(is_so: impl Fn() -> bool, not: &str) {
     let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
     while !is_so() {
         assert!(std::time::Instant::now() < end, "{not}");
