@@ -396,12 +396,11 @@ impl Forwarder {
         if let Some(paid) = earlier.paid {
             return Ok((bytes, paid));
         }
-        let full = || refuse(request, NtStatus::INSUFFICIENT_RESOURCES);
         let server = self.server().ok_or_else(|| close(request))?;
-        let waits = server.trees.usage.charge(Kind::Waits, &request.user, Some(request.ip), 1).map_err(|_| full())?;
-        match self.room.pay(Lane::of(&request.user.user), waits, bytes) {
+        let account = server.trees.usage.account(Kind::ForwardedBytes, &request.user, Some(request.ip));
+        match self.room.pay(Lane::of(&request.user.user), account, bytes) {
             Ok(paid) => Ok((bytes, paid)),
-            Err(Unpaid::Refused) => Err(full()),
+            Err(Unpaid::Refused) => Err(refuse(request, NtStatus::INSUFFICIENT_RESOURCES)),
             Err(Unpaid::Waits(waiter)) => {
                 here.in_flight.elsewhere = Some(Arc::new(Held { waiter, since: earlier.since }));
                 Err(Answer { outcome: Outcome::Elsewhere, related: request.related })

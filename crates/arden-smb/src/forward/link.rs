@@ -429,8 +429,10 @@ impl Call {
         matches!(&*self.state.lock(), State::Answered { answer, .. } if answer.body.len() > ANSWER_BYTES_AT_CONNECTION_MAX)
     }
 
-    /// After [`Next::Waits`]: it waits here by this number. `resumed`: it goes on at once.
+    /// After [`Next::Waits`]: it waits here by this number. `resumed`: it goes on at once. It costs its user what every request does that waits, and
+    /// nothing else until it is asked for again.
     pub fn waits(&self, wait: WaitId, resumed: bool) -> bool {
+        self.paid.give_back();
         let mut state = self.state.lock();
         *state = if resumed { State::MayGoOn } else { State::Waits(wait) };
         resumed
@@ -438,6 +440,7 @@ impl Call {
 
     /// It is asked for again.
     pub fn ask_again(&self, async_id: u64) {
+        self.paid.force(self.bytes);
         let mut frame = Vec::new();
         put_again(&mut frame, self.number, async_id);
         self.link.out.send(self.lane, frame);

@@ -52,7 +52,7 @@ struct Queue {
 
 /// What a request at another node costs its user, as long as this is kept.
 pub struct Paid {
-    charges: Vec<Charge>,
+    kept: Charge,
     room: Arc<Room>,
     lane: Lane,
 }
@@ -83,32 +83,32 @@ impl Room {
         Arc::new_cyclic(|me| Room { me: me.clone(), runtime, waiting: AtomicUsize::new(0), queues: Mutex::default() })
     }
 
-    /// Charges `bytes` for the user whom `waits` is for, or puts the request behind those of the user that wait.
+    /// Charges `bytes` for the user whose this account is, or puts the request behind those of the user that wait.
     ///
     /// # Errors
     /// It waits, or is refused, because it is too long to wait.
-    pub fn pay(self: &Arc<Room>, lane: Lane, waits: Charge, bytes: usize) -> Result<Paid, Unpaid> {
-        let paid = |waits, kept| Paid { charges: vec![waits, kept], room: self.clone(), lane };
+    pub fn pay(self: &Arc<Room>, lane: Lane, account: Charge, bytes: usize) -> Result<Paid, Unpaid> {
+        let paid = |kept| Paid { kept, room: self.clone(), lane };
         if self.waiting.load(Ordering::Relaxed) == 0
-            && let Some(kept) = waits.also_quietly(Kind::ForwardedBytes, bytes)
+            && let Some(kept) = account.also_quietly(Kind::ForwardedBytes, bytes)
         {
-            return Ok(paid(waits, kept));
+            return Ok(paid(kept));
         }
         let mut queues = self.queues.lock();
         // Who frees some from here on looks at the queues.
         self.waiting.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let is_first = !queues.users.contains_key(&lane);
-        let kept = if is_first { waits.also_quietly(Kind::ForwardedBytes, bytes) } else { None };
-        if kept.is_none() && waits.is_within_half(Kind::ForwardedBytes, bytes) {
+        let kept = if is_first { account.also_quietly(Kind::ForwardedBytes, bytes) } else { None };
+        if kept.is_none() && account.is_within_half(Kind::ForwardedBytes, bytes) {
             let waiter = Arc::new(Waiter { bytes, state: Mutex::default() });
-            self.put(&mut queues, lane, (waiter.clone(), waits));
+            self.put(&mut queues, lane, (waiter.clone(), account));
             return Err(Unpaid::Waits(waiter));
         }
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         drop(queues);
-        match kept.map_or_else(|| waits.also(Kind::ForwardedBytes, bytes), Ok) {
-            Ok(kept) => Ok(paid(waits, kept)),
+        match kept.map_or_else(|| account.also(Kind::ForwardedBytes, bytes), Ok) {
+            Ok(kept) => Ok(paid(kept)),
             Err(_) => Err(Unpaid::Refused),
         }
     }
@@ -132,15 +132,15 @@ impl Room {
             order.sort_unstable_by_key(|(turn, _)| *turn);
             for (_, lane) in order {
                 let Some(queue) = queues.users.get_mut(&lane) else { continue };
-                let Some((waiter, waits)) = queue.waiters.front() else { continue };
-                let Some(kept) = waits.also_quietly(Kind::ForwardedBytes, waiter.bytes) else { continue };
-                let Some((waiter, waits)) = queue.waiters.pop_front() else { continue };
+                let Some((waiter, account)) = queue.waiters.front() else { continue };
+                let Some(kept) = account.also_quietly(Kind::ForwardedBytes, waiter.bytes) else { continue };
+                let Some((waiter, _)) = queue.waiters.pop_front() else { continue };
                 queues.turns += 1;
                 queue.turn = queues.turns;
                 if queue.waiters.is_empty() {
                     queues.users.remove(&lane);
                 }
-                given.push((waiter, Some(Paid { charges: vec![waits, kept], room: self.clone(), lane })));
+                given.push((waiter, Some(Paid { kept, room: self.clone(), lane })));
             }
             if given.len() == before {
                 break;
@@ -187,9 +187,9 @@ impl Room {
             let Some(Queue { waiters, .. }) = queues.users.remove(&lane) else { return };
             room.waiting.fetch_sub(waiters.len(), Ordering::Relaxed);
             let mut ended = Vec::new();
-            for (waiter, waits) in waiters {
-                let kept = waits.also(Kind::ForwardedBytes, waiter.bytes);
-                let paid = |kept| Paid { charges: vec![waits, kept], room: room.clone(), lane };
+            for (waiter, account) in waiters {
+                let kept = account.also(Kind::ForwardedBytes, waiter.bytes);
+                let paid = |kept| Paid { kept, room: room.clone(), lane };
                 ended.push((waiter, kept.ok().map(paid)));
             }
             drop(queues);
@@ -201,19 +201,29 @@ impl Room {
 impl Paid {
     /// The same for a request behind it, where its user has used less than half of every bound then.
     pub fn also_half(&self, bytes: usize) -> Option<Paid> {
-        let kept = self.charges.first()?.also_half(Kind::ForwardedBytes, bytes)?;
-        Some(Paid { charges: vec![kept], room: self.room.clone(), lane: self.lane })
+        let kept = self.kept.also_half(Kind::ForwardedBytes, bytes)?;
+        Some(Paid { kept, room: self.room.clone(), lane: self.lane })
     }
 
     pub fn is_past_half(&self) -> bool {
-        self.charges.iter().any(Charge::is_past_half)
+        self.kept.is_past_half()
+    }
+
+    /// It costs nothing for now.
+    pub fn give_back(&self) {
+        self.kept.release(usize::MAX);
+        self.room.freed(self.lane);
+    }
+
+    /// It costs so much, whatever the bounds say: it was let in before.
+    pub fn force(&self, bytes: usize) {
+        self.kept.set(bytes);
     }
 }
 
 impl Drop for Paid {
     fn drop(&mut self) {
-        self.charges.clear();
-        self.room.freed(self.lane);
+        self.give_back();
     }
 }
 
@@ -276,8 +286,8 @@ mod tests {
         fn pay(&self, user: u32, bytes: usize) -> Result<Paid, Unpaid> {
             let sid = Sid::new(5, &[21, user]);
             let lane = Lane::of(&sid);
-            let waits = self.usage.charge(Kind::Waits, &Token { user: sid, ..Token::anonymous() }, None, 1).unwrap();
-            self.room.pay(lane, waits, bytes)
+            let account = self.usage.account(Kind::ForwardedBytes, &Token { user: sid, ..Token::anonymous() }, None);
+            self.room.pay(lane, account, bytes)
         }
 
         fn paid(&self, user: u32, bytes: usize) -> Paid {
@@ -316,7 +326,7 @@ mod tests {
         let taken: Vec<_> = waiters.iter().map(|waiter| waiter.take()).collect();
         assert!(taken[0].is_none() && taken[1].is_some() && small.take().is_some(), "each is given once");
         drop((taken, other));
-        assert_eq!((world.usage.total(Kind::ForwardedBytes), world.usage.total(Kind::Waits)), (0, 0));
+        assert_eq!(world.usage.total(Kind::ForwardedBytes), 0);
         assert!(world.room.queues.lock().users.is_empty());
         world.paid(1, 100);
     }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use arden_smb::usage::{Bound, Kind};
+
 use crate::client::*;
 
 #[test]
@@ -222,7 +224,7 @@ fn persistent_locks_per_user_max() {
     for offset in [10, 20, 30] {
         assert_eq!(c.status(&take(offset)), NtStatus::INSUFFICIENT_RESOURCES);
     }
-    assert_eq!(lab.server.trees.usage.total(arden_smb::usage::Kind::Locks), 1);
+    assert_eq!(lab.server.trees.usage.total(Kind::Locks), 1);
 }
 
 #[test]
@@ -259,4 +261,34 @@ fn durable_handles_end() {
     c.disconnect();
     lab.pass(Duration::from_secs(11));
     assert!(lab.server.trees.opens().is_empty());
+}
+
+/// What waits takes no more of this than it counts for, whichever node has it, and keeps nobody from giving up what they have.
+#[test]
+fn waits_of_a_user() {
+    const WAITS: usize = 6;
+    let waits = Bound { user: WAITS, address: 100, whole: 100 };
+    // Room for two at another node.
+    let forwarded_bytes = Bound { user: 150 << 10, address: 1 << 30, whole: 1 << 30 };
+    let lab = Lab::with(|s| (s.limits.usage.waits, s.limits.usage.forwarded_bytes) = (waits, forwarded_bytes));
+    let (mut holder, mut c) = (lab.client(), lab.client());
+    let (held, f) = (holder.open(want("file")).id, c.open(want("file").existing()).id);
+    let take = |id, n: usize| lock(id, 0, &[(n as u64, 1, lock_flags::EXCLUSIVE)]);
+    (0..=WAITS).for_each(|n| drop(holder.call(&take(held, n)).ok()));
+    let waiting: Vec<_> = (0..WAITS).map(|n| c.send(&take(f, n))).collect();
+    waiting.iter().for_each(|id| _ = c.interim(*id));
+    assert_eq!(c.status(&take(f, WAITS)), NtStatus::INSUFFICIENT_RESOURCES);
+    assert_eq!(lab.front().trees.usage.total(Kind::ForwardedBytes), 0, "nothing else is kept for them");
+    c.write(f, 100, b"goes on");
+    let other = c.open(want("other")).id;
+    c.call(&lock(other, 0, &[(0, 1, lock_flags::EXCLUSIVE)])).ok();
+    c.call(&lock(other, 0, &[(0, 1, lock_flags::UNLOCK)])).ok();
+    c.close(other);
+    holder.close(held);
+    for id in waiting {
+        c.receive(id).ok();
+    }
+    c.close(f);
+    let of = |kind| [&lab.server, lab.front()].map(|server| server.trees.usage.total(kind));
+    assert_eq!((of(Kind::Waits), of(Kind::ForwardedBytes)), ([0; 2], [0; 2]));
 }
