@@ -558,7 +558,11 @@ impl OwnerLink {
                 Outcome::Pending(wait) => {
                     job.answers.truncate(at);
                     drop(scope);
-                    return self.put_aside(job, wait, related);
+                    if may_block || !job.scope.is_due() {
+                        return self.put_aside(job, (wait, related), may_block);
+                    }
+                    // Other users of the node do not wait for the disk with it.
+                    return self.begin_blocking(job, move |me, job| me.put_aside(job, (wait, related), true));
                 }
                 Outcome::Close(_) if !job.gates.may_answer() || job.gates.has_refused() => Replied::Moved,
                 outcome => Replied::of(outcome).unwrap_or(Replied::Close),
@@ -604,18 +608,23 @@ impl OwnerLink {
     }
 
     fn run_where_it_may_block(&self, job: Box<Job>) {
-        let Some(me) = self.me.upgrade() else { return };
-        begin_forwarded(&self.server, &self.runtime, (job.who(), job.bytes()), move || {
+        self.begin_blocking(job, |me, job| {
             me.server.trees.set_time((me.clock)());
             me.run(job, true);
         });
     }
 
+    fn begin_blocking(&self, job: Box<Job>, work: impl FnOnce(&OwnerLink, Box<Job>) + Send + 'static) {
+        let Some(me) = self.me.upgrade() else { return };
+        let of = (job.who(), job.bytes());
+        begin_forwarded(&self.server, &self.runtime, of, move || work(&me, job));
+    }
+
     /// What it changed before it waits is durable, and those before it are answered, or it does not wait. Those behind it are given
     /// back: they are asked for again.
-    fn put_aside(&self, mut job: Box<Job>, wait: WaitId, related: Related) {
+    fn put_aside(&self, mut job: Box<Job>, (wait, related): (WaitId, Related), may_block: bool) {
         job.in_flight.end_work();
-        let committed = job.scope.commit();
+        let committed = if may_block { job.scope.commit() } else { Ok(()) };
         self.answer_done(&mut job, committed);
         // A new scope: what it changes next is committed with its next answer.
         job.scope = CommitScope::begin();
@@ -656,7 +665,7 @@ impl OwnerLink {
         self.engine.end(job.run.header(), &mut job.in_flight);
         let at = job.answer(&Replied::Error(status, Vec::new(), 0), &related);
         job.ran(at, related);
-        self.finish(job, true);
+        self.finish(job, may_block);
     }
 
     /// The user pays here, too, for what waits.
@@ -681,7 +690,7 @@ impl OwnerLink {
                 me.leave(&mut job, committed);
                 me.server.trees.defer_drop(job);
             })),
-            None => begin_forwarded(&self.server, &self.runtime, (job.who(), job.bytes()), move || {
+            None => self.begin_blocking(job, |me, mut job| {
                 let committed = job.scope.commit();
                 me.leave(&mut job, committed);
             }),
