@@ -239,6 +239,7 @@ pub struct Channel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sessions::work::Without;
 
     /// Frees nothing before it is dropped.
     struct Answer(Vec<u8>, Arc<AtomicUsize>);
@@ -383,8 +384,8 @@ mod tests {
         fn peer(&self) -> &Arc<Peer> {
             &self.0
         }
-        fn survives(&self, _: u64) -> bool {
-            false
+        fn without(&self, _: u64) -> Without {
+            Without::Forgotten
         }
         fn run(self: Box<Self>, _: &mut Vec<u8>, _: bool) -> Option<Box<dyn BlockingWork>> {
             None
