@@ -354,6 +354,27 @@ pub type Trail = Vec<Named>;
 /// this name.
 pub const OUTSIDE: &str = "?";
 
+/// What makes way for a new name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replace {
+    /// `NameCollision`.
+    Nothing,
+    /// This file, which was looked at before. Another that has its name by now: `NameCollision`.
+    Only(FileId),
+    Anything,
+}
+
+impl Replace {
+    /// Whether the file that stands there makes way.
+    pub fn check(self, there: FileId) -> Result<()> {
+        match self {
+            Replace::Anything => Ok(()),
+            Replace::Only(id) if id == there => Ok(()),
+            _ => Err(StoreError::NameCollision.into()),
+        }
+    }
+}
+
 /// One file, directory or stream. A `Node` stays with the file when it is renamed or unlinked.
 /// Calls that change something say by which scope: whether the change became durable is told to whoever commits that.
 /// Data calls on a directory answer `WrongObject`; directory calls on a file `NotADirectory`.
@@ -487,9 +508,16 @@ pub trait Node: Send + Sync {
     fn rename_stream(&self, by: ChangedBy, name: Option<&str>, replace: bool) -> Result<()>;
 
     // Names of this node. On a stream: of the stream.
-    /// `name` in `directory`. `NameCollision` unless `replace`.
-    fn rename(&self, by: ChangedBy, directory: &dyn Node, name: &str, replace: bool) -> Result<()>;
-    fn link(&self, by: ChangedBy, directory: &dyn Node, name: &str, replace: bool) -> Result<()>;
+    /// `name` in `directory`, in place of what may be replaced.
+    fn rename_replacing(&self, by: ChangedBy, directory: &dyn Node, name: &str, replace: Replace) -> Result<()>;
+    fn link_replacing(&self, by: ChangedBy, directory: &dyn Node, name: &str, replace: Replace) -> Result<()>;
+    /// The same in place of whatever stands there, or of nothing, for who has nobody else to respect.
+    fn rename(&self, by: ChangedBy, directory: &dyn Node, name: &str, replace: bool) -> Result<()> {
+        self.rename_replacing(by, directory, name, if replace { Replace::Anything } else { Replace::Nothing })
+    }
+    fn link(&self, by: ChangedBy, directory: &dyn Node, name: &str, replace: bool) -> Result<()> {
+        self.link_replacing(by, directory, name, if replace { Replace::Anything } else { Replace::Nothing })
+    }
     /// The 8.3 name of this name, which may be the name itself. None where it has none, and of a root.
     fn short_name(&self) -> Result<Option<String>> {
         Ok(self.path().pop().map(|name| short_name(&name).unwrap_or(name)))

@@ -34,7 +34,7 @@ use crate::{
     commit::ChangedBy,
     error::StoreError,
     name::{check_component, may_be_made_short, short_name},
-    store::{NewFile, Result},
+    store::{NewFile, Replace, Result},
 };
 
 /// [MS-FSA] 2.1.1.1, TunnelCacheList: a file that is made again by its 8.3 name soon after it went gets its long name
@@ -255,7 +255,7 @@ impl Shared {
         link: &Arc<Link>,
         to: &Arc<Inode>,
         name: &str,
-        replace: bool,
+        replace: Replace,
     ) -> Result<()> {
         check_component(name)?;
         if is_reserved(name) {
@@ -286,8 +286,8 @@ impl Shared {
         self.note_own(&from, &old, true);
         self.note_own(to, name, true);
         match target.filter(|_| !itself) {
-            Some(_) if !replace => return Err(StoreError::NameCollision.into()),
-            Some(target) => self.rename_over(inode, (&from, &old), (to, &target, name), &mut locks)?,
+            Some(_) if replace == Replace::Nothing => return Err(StoreError::NameCollision.into()),
+            Some(target) => self.rename_over(inode, (&from, &old), (to, &target, name), (replace, &mut locks))?,
             None => rename_new(&from, &old, to, name)?,
         }
         inode.outdate_seen();
@@ -321,10 +321,13 @@ impl Shared {
         inode: &Arc<Inode>,
         (from, old): (&Arc<Inode>, &str),
         (to, target, name): (&Arc<Inode>, &str, &str),
-        locks: &mut TwoLocks<'_>,
+        (replace, locks): (Replace, &mut TwoLocks<'_>),
     ) -> Result<()> {
         let stat = sys::stat_child(to.pin(), target).map_err(sys::failure)?;
         check_replaceable(&stat)?;
+        if stat.key != inode.key {
+            replace.check(stat.key.file_id())?;
+        }
         if stat.key == inode.key {
             // rename(2) leaves both names of one file. [MS-FSA] 2.1.5.15.12 (TargetExistsSameFile) takes the old one away.
             rustix::fs::unlinkat(from.pin(), old, AtFlags::empty()).map_err(sys::failure)?;
@@ -362,7 +365,7 @@ impl Shared {
         link: &Arc<Link>,
         to: &Arc<Inode>,
         name: &str,
-        replace: bool,
+        replace: Replace,
     ) -> Result<()> {
         check_component(name)?;
         if inode.kind == Kind::Directory {
@@ -379,7 +382,7 @@ impl Shared {
         let (found, before) = self.find_taken(to, &mut names, name)?;
         let target = match found {
             Found::Absent => None,
-            _ if !replace => return Err(StoreError::NameCollision.into()),
+            _ if replace == Replace::Nothing => return Err(StoreError::NameCollision.into()),
             Found::Exact => Some(name.to_owned()),
             Found::As(real) => Some(real),
         };
@@ -391,6 +394,7 @@ impl Shared {
                 return Ok(());
             }
             check_replaceable(&stat)?;
+            replace.check(stat.key.file_id())?;
             let spilled = self.has_spilled_streams(to, target, &stat);
             self.note_own(to, target, true);
             rustix::fs::unlinkat(to.pin(), &**target, AtFlags::empty()).map_err(sys::failure)?;

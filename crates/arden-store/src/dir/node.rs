@@ -17,7 +17,7 @@ use crate::commit::{ChangedBy, ScopeId};
 use crate::error::StoreError;
 use crate::open_stream::StreamRef;
 use crate::store::{
-    BasicUpdate, DirCursor, Ea, FileId, NewFile, Node, NodeRef, Result, Stat, StreamEntry, Trail, Wait,
+    BasicUpdate, DirCursor, Ea, FileId, NewFile, Node, NodeRef, Replace, Result, Stat, StreamEntry, Trail, Wait,
 };
 
 pub struct DirNode {
@@ -370,14 +370,14 @@ impl Node for DirNode {
         renamed
     }
 
-    fn rename(&self, by: ChangedBy, directory: &dyn Node, name: &str, replace: bool) -> Result<()> {
+    fn rename_replacing(&self, by: ChangedBy, directory: &dyn Node, name: &str, replace: Replace) -> Result<()> {
         if self.named().is_some() {
             return Err(StoreError::InvalidParameter.into());
         }
         self.store.rename(by, &self.inode, &self.link, own(directory)?.directory()?, name, replace)
     }
 
-    fn link(&self, by: ChangedBy, directory: &dyn Node, name: &str, replace: bool) -> Result<()> {
+    fn link_replacing(&self, by: ChangedBy, directory: &dyn Node, name: &str, replace: Replace) -> Result<()> {
         if self.named().is_some() {
             return Err(StoreError::InvalidParameter.into());
         }

@@ -8,9 +8,9 @@ use arden_wire::access::*;
 use super::{Fs, NameChange, Open, Operation, Owner, Step, WaitId, notify_filter};
 use crate::{
     commit::{Cause, CommitScope},
-    error::StoreError,
+    error::{NotDone, StoreError},
     name::{NtPath, PathWants, eq_fold, is_short},
-    store::{BasicUpdate, ChangeKind, Lookup, Named, NodeRef, Result},
+    store::{BasicUpdate, ChangeKind, Lookup, Named, NodeRef, Replace, Result},
     table::{WaitPlace, effects::Effects, file::FileState, notify::Told},
 };
 
@@ -19,6 +19,29 @@ struct Target {
     parent: NodeRef,
     name: String,
     existing: Option<NodeRef>,
+}
+
+impl Target {
+    /// What was looked at, and nothing else: another file may have come to the name since.
+    fn replaceable(&self, how: NameChange) -> Replace {
+        let existing = self.existing.as_ref().filter(|_| how.replace);
+        existing.map_or(Replace::Nothing, |node| Replace::Only(node.id()))
+    }
+}
+
+/// How often a name is looked at anew that another file has by then.
+const RACES_MAX: usize = 32;
+
+/// A name that may be replaced and was given to another file in the meantime is looked at again: who may replace one file may not
+/// replace another, [MS-FSA] 2.1.5.15.12 and 2.1.5.15.7.
+fn raced<T>(how: NameChange, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    for _ in 1..RACES_MAX {
+        match attempt() {
+            Err(NotDone::Failed(StoreError::NameCollision)) if how.replace => {}
+            result => return result,
+        }
+    }
+    attempt()
 }
 
 /// Either done checking, or a break to wait for.
@@ -39,6 +62,17 @@ impl Fs {
         if open.file.lock().check_not_deleted(None).is_err() {
             return Err(StoreError::AccessDenied.into());
         }
+        raced(how, || self.rename_to(open, &from, to, how, cause))
+    }
+
+    fn rename_to(
+        &self,
+        open: &Arc<Open>,
+        from: &[String],
+        to: &NtPath,
+        how: NameChange,
+        cause: Cause<'_>,
+    ) -> Result<Step<()>> {
         let target = self.target(to)?;
         let same_file = target.existing.as_ref().is_some_and(|t| t.id() == open.node.id());
         let stays = from.len() == target_depth(&target) && target.parent.path() == from[..from.len() - 1];
@@ -55,7 +89,8 @@ impl Fs {
         }
         let replaced = target.existing.is_some() && !same_file;
         let before = open.node.trail();
-        open.node.rename(cause.scope.changes(open), &*target.parent, &target.name, how.replace)?;
+        let replace = target.replaceable(how);
+        open.node.rename_replacing(cause.scope.changes(open), &*target.parent, &target.name, replace)?;
         if replaced {
             self.table.unlinks.fetch_add(1, Ordering::AcqRel);
         }
@@ -418,6 +453,10 @@ impl Fs {
         if maximum_access(&*open.node.security()?, &open.who) & FILE_WRITE_ATTRIBUTES == 0 {
             return Err(StoreError::AccessDenied.into());
         }
+        raced(how, || self.link_to(open, to, how, cause))
+    }
+
+    fn link_to(&self, open: &Arc<Open>, to: &NtPath, how: NameChange, cause: Cause<'_>) -> Result<Step<()>> {
         let target = self.target(to)?;
         self.check_new_name(open, &target)?;
         let same_file = target.existing.as_ref().is_some_and(|t| t.id() == open.node.id());
@@ -436,7 +475,8 @@ impl Fs {
         if let Some(wait) = self.break_handles(open, false, cause)? {
             return Ok(Step::Wait(wait));
         }
-        open.node.link(cause.scope.changes(open), &*target.parent, &target.name, how.replace)?;
+        let replace = target.replaceable(how);
+        open.node.link_replacing(cause.scope.changes(open), &*target.parent, &target.name, replace)?;
         let mut trail = target.parent.trail();
         trail.push(Named { directory: target.parent.id(), name: target.name });
         let told = (ChangeKind::Added, &*trail, None);
@@ -456,4 +496,39 @@ fn target_depth(t: &Target) -> usize {
 
 fn same_path(a: &[String], b: &[String]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| eq_fold(a, b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        dir::{DirOptions, DirStore},
+        store::FileStore,
+    };
+
+    #[test]
+    fn only_what_was_looked_at_makes_way() {
+        let path = std::env::temp_dir().join(format!("arden-replace-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        std::fs::write(path.join("there"), "x").unwrap();
+        let store = DirStore::open(&path, DirOptions::default()).unwrap();
+        let Lookup::Found(there) = store.lookup(&NtPath::parse("there").unwrap()).unwrap() else {
+            panic!("it is there")
+        };
+        let target = |existing| Target { parent: store.root(), name: "there".into(), existing };
+        let [may, may_not] = [true, false].map(|replace| NameChange { replace, ..NameChange::default() });
+        assert_eq!(target(Some(there.clone())).replaceable(may), Replace::Only(there.id()));
+        assert_eq!(target(Some(there)).replaceable(may_not), Replace::Nothing);
+        assert_eq!(target(None).replaceable(may), Replace::Nothing);
+        // A name that is another's by now is looked at again, and not for ever.
+        for (free, expected) in [(3, Ok(3)), (usize::MAX, Err(StoreError::NameCollision.into()))] {
+            let mut looks = 0;
+            let result: Result<usize> = raced(may, || {
+                looks += 1;
+                if looks < free { Err(StoreError::NameCollision.into()) } else { Ok(looks) }
+            });
+            assert_eq!((result, looks), (expected, free.min(RACES_MAX)));
+        }
+        std::fs::remove_dir_all(&path).unwrap();
+    }
 }

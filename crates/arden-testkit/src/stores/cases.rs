@@ -430,6 +430,31 @@ pub fn rename_replaces_only_when_told(store: &dyn FileStore) {
     assert_eq!(error(d.rename(None, &*d, "inside", false)), StoreError::IntoItself);
 }
 
+/// Who may replace one file may not replace another that has come to the name since.
+pub fn a_name_replaces_the_file_that_was_looked_at(store: &dyn FileStore) {
+    let root = store.root();
+    for links in [false, true] {
+        let (a, looked_at, there) = (file(&root, "a"), file(&root, "gone"), file(&root, "b"));
+        there.write_at(None, 0, b"of another", Wait::Yes).unwrap();
+        let take = |replace| match links {
+            true => a.link_replacing(None, &*root, "b", replace),
+            false => a.rename_replacing(None, &*root, "b", replace),
+        };
+        for replace in [Replace::Nothing, Replace::Only(looked_at.id())] {
+            assert_eq!(error(take(replace)), StoreError::NameCollision, "links: {links}");
+            assert_eq!(read_all(&get(store, "b")), b"of another");
+            assert_eq!(get(store, "a").id(), a.id());
+        }
+        take(Replace::Only(there.id())).unwrap();
+        assert_eq!(get(store, "b").id(), a.id());
+        // What was looked at is gone: nothing is replaced.
+        a.rename_replacing(None, &*root, "c", Replace::Only(looked_at.id())).unwrap();
+        for name in names(&root) {
+            get(store, &name).unlink(None).unwrap();
+        }
+    }
+}
+
 pub fn a_directory_moves_with_its_content(store: &dyn FileStore) {
     let root = store.root();
     let a = mkdir(&root, "a");

@@ -53,6 +53,7 @@ macro_rules! all_cases {
             hard_links_share_data
             a_name_moves_onto_another_of_the_same_file
             a_new_name_takes_the_place_of_an_8_3_name
+            a_name_replaces_the_file_that_was_looked_at
             sparse_ranges_are_told
             copies_inside_the_store
             object_ids_are_kept

@@ -12,8 +12,8 @@ use arden_store::error::{NotDone, StoreError};
 use arden_store::name::is_short;
 use arden_store::open_stream::StreamRef;
 use arden_store::store::{
-    BasicUpdate, ClusterRun, DirCursor, Ea, FileId, Integrity, Named, NewFile, Node, NodeRef, OUTSIDE, Result, Stat,
-    StreamDelta, StreamEntry, StreamSnapshotInfo, Trail, Wait,
+    BasicUpdate, ClusterRun, DirCursor, Ea, FileId, Integrity, Named, NewFile, Node, NodeRef, OUTSIDE, Replace, Result,
+    Stat, StreamDelta, StreamEntry, StreamSnapshotInfo, Trail, Wait,
 };
 use arden_wire::{
     access::ATTR_SETTABLE,
@@ -614,7 +614,7 @@ impl Node for VolNode {
         }
     }
 
-    fn rename(&self, _by: ChangedBy, directory: &dyn Node, name: &str, replace: bool) -> Result<()> {
+    fn rename_replacing(&self, _by: ChangedBy, directory: &dyn Node, name: &str, replace: Replace) -> Result<()> {
         self.shared.check_writable()?;
         let directory = own(directory)?;
         self.same_volume(directory)?;
@@ -626,7 +626,7 @@ impl Node for VolNode {
         self.shared.done(self.vol().rename(&self.file, &self.link, (to, name), replace)?)
     }
 
-    fn link(&self, _by: ChangedBy, directory: &dyn Node, name: &str, replace: bool) -> Result<()> {
+    fn link_replacing(&self, _by: ChangedBy, directory: &dyn Node, name: &str, replace: Replace) -> Result<()> {
         self.shared.check_writable()?;
         let directory = own(directory)?;
         self.same_volume(directory)?;

@@ -6,7 +6,7 @@ use arden_store::{
     error::StoreError,
     name::{check_component, check_stream_name, eq_fold, fold},
     open_stream::StreamRef,
-    store::{Integrity, NewFile, Result},
+    store::{Integrity, NewFile, Replace, Result},
 };
 use arden_wire::{
     access::{ATTR_INTEGRITY_STREAM, ATTR_SETTABLE},
@@ -236,7 +236,7 @@ impl Volume {
     }
 
     /// The name of `link` becomes `new` of `to`.
-    pub(crate) fn rename(&self, file: &OpenFile, link: &Link, (to, new): (u64, &str), replace: bool) -> Result<u64> {
+    pub(crate) fn rename(&self, file: &OpenFile, link: &Link, (to, new): (u64, &str), replace: Replace) -> Result<u64> {
         check_component(new)?;
         self.engine.make_room()?;
         let mut t = self.files.begin();
@@ -255,12 +255,7 @@ impl Volume {
         // The file's own 8.3 name leads to the entry that is about to go.
         let own = |target: &NameEntry| from == to && fold(&target.name) == fold(&entry.name);
         if !same_key && let Some(target) = find(&t, to, new)?.filter(|t| !own(t)) {
-            if !replace {
-                return Err(StoreError::NameCollision.into());
-            }
-            if load_inode(&t, target.ino)?.directory {
-                return Err(StoreError::DirectoryInTheWay.into());
-            }
+            Self::check_replaced(&t, file, &target, replace)?;
             replaced = Some((unname(&mut t, to, &target)?, target));
         }
         let mut inode = load_inode(&t, file.ino)?;
@@ -304,7 +299,23 @@ impl Volume {
         Ok(seq)
     }
 
-    pub(crate) fn link(&self, file: &OpenFile, to: u64, new: &str, replace: bool) -> Result<u64> {
+    /// Whether a name makes way for one of `file`.
+    fn check_replaced(t: &FileTxn<'_>, file: &OpenFile, target: &NameEntry, replace: Replace) -> Result<()> {
+        if replace == Replace::Nothing {
+            return Err(StoreError::NameCollision.into());
+        }
+        if load_inode(t, target.ino)?.directory {
+            return Err(StoreError::DirectoryInTheWay.into());
+        }
+        match replace {
+            Replace::Only(id) if id.file != target.ino && target.ino != file.ino => {
+                Err(StoreError::NameCollision.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn link(&self, file: &OpenFile, to: u64, new: &str, replace: Replace) -> Result<u64> {
         check_component(new)?;
         if file.directory {
             return Err(StoreError::IsADirectory.into());
@@ -317,15 +328,10 @@ impl Volume {
         }
         let (mut last, mut replaced) = (None, None);
         if let Some(target) = find(&t, to, new)? {
-            if !replace {
-                return Err(StoreError::NameCollision.into());
-            }
-            if target.ino == file.ino {
+            if target.ino == file.ino && replace != Replace::Nothing {
                 return Ok(0);
             }
-            if load_inode(&t, target.ino)?.directory {
-                return Err(StoreError::DirectoryInTheWay.into());
-            }
+            Self::check_replaced(&t, file, &target, replace)?;
             last = unname(&mut t, to, &target)?;
             replaced = Some(target);
         }
