@@ -23,20 +23,40 @@ fn known(raw: &[u64], cluster: u16) -> ReserveResult<Vec<Key>> {
     })
 }
 
-/// Registers `mine` with the disk and makes sure that only registered paths can write. Gives all keys that were there right before.
-/// Nothing is changed on a disk with a key of another cluster.
+/// The keys on a disk that can be used, before `mine` is registered with it. Changes nothing, so the keys are known whatever becomes of the
+/// registration.
+///
+/// # Errors
+/// Why the disk cannot be used: it has a key of another cluster, too.
+pub fn look(disk: &Disk, mine: Key) -> Result<Vec<Key>, String> {
+    let look = || {
+        disk.path.check()?;
+        known(&disk.path.keys()?, mine.cluster())
+    };
+    look().map_err(|e: ReserveError| at(disk, &e))
+}
+
+/// Registers `mine` with a disk that was looked at, and makes sure that only registered paths can write. It may be done again where it is not
+/// known whether it was done.
+///
+/// # Errors
+/// Why the disk cannot be used. `mine` may be registered all the same.
+pub fn register(disk: &Disk, mine: Key) -> Result<(), String> {
+    let register = || {
+        disk.path.register(mine.raw())?;
+        disk.path.protect(mine.raw())
+    };
+    register().map(drop).map_err(|e: ReserveError| at(disk, &e))
+}
+
+/// Both. Gives all keys that were there right before.
 ///
 /// # Errors
 /// Why the disk cannot be used.
 pub fn enter(disk: &Disk, mine: Key) -> Result<Vec<Key>, String> {
-    let enter = || {
-        disk.path.check()?;
-        let before = known(&disk.path.keys()?, mine.cluster())?;
-        disk.path.register(mine.raw())?;
-        disk.path.protect(mine.raw())?;
-        Ok(before)
-    };
-    enter().map_err(|e: ReserveError| at(disk, &e))
+    let before = look(disk, mine)?;
+    register(disk, mine)?;
+    Ok(before)
 }
 
 /// Takes `victim` from a disk on which `mine` has been entered, and confirms that its key is gone and its commands have ended.

@@ -4,6 +4,7 @@
 mod admin;
 mod delay;
 mod devices;
+mod entered;
 mod jobs;
 mod owned;
 mod reserve;
@@ -24,9 +25,10 @@ use arden_lock::{Mutex, ranks};
 use arden_space::{Caller, OpenOptions, Pool, PoolConfig, PoolHost, Right, SpaceError, SpaceResult, nbd};
 
 pub use admin::PoolAdmin;
+pub use entered::Victim as DiskVictim;
 use jobs::{Finished, Job};
 pub use owned::newest_epoch;
-pub use reserve::{PoolGuard, Victim as DiskVictim};
+pub use reserve::PoolGuard;
 
 use crate::sharing::Sharing;
 
@@ -44,7 +46,7 @@ pub struct Pools {
     changing: Mutex<(), ranks::PoolsChanging>,
     jobs: Mutex<BTreeMap<u64, Job>, ranks::PoolJobs>,
     /// By pool: the disks that have this node's key.
-    entered: Mutex<BTreeMap<u128, reserve::Entered>, ranks::PoolKeys>,
+    entered: entered::Entries,
     next_job: AtomicU64,
     finished: Mutex<Sender<Finished>, ranks::JobsFinished>,
     stopping: AtomicBool,

@@ -2,7 +2,7 @@
 //! node's key has been registered with it and all others are gone, and a pool ends at the first reservation conflict. Whom to fence
 //! is decided elsewhere.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,49 +12,17 @@ use std::thread;
 
 use arden_admin::storage::PoolRecord;
 use arden_block::reserve::disks::{self, Disk};
-use arden_block::reserve::{self, Absent, Key, Protocol};
+use arden_block::reserve::{self, Key, Protocol};
 use arden_block::{BlockDevice, Buf, DeviceInfo, IoError, IoResult, LocalFuture, Rt, SharedBuf, SharedReads};
 use arden_space::{SpaceError, SpaceResult};
 
+use super::entered::{Entering, Reached, Victim};
 use super::{Pools, devices};
 
 /// How often a reservation that is being changed or read is looked at.
 const POLL_NS: u64 = 2_000_000;
 /// A disk that failed has so long to tell its keys. Then it is a broken one.
 const KEYS_WAIT_NS: u64 = 2_000_000_000;
-
-/// The disks that one ownership of a pool has entered.
-#[derive(Default)]
-pub(super) struct Entered {
-    key: Option<Key>,
-    /// By the id in the label.
-    disks: BTreeMap<u128, EnteredDisk>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct EnteredDisk {
-    /// The keys that were there right before.
-    before: Vec<Key>,
-    /// The disk has confirmed that these are gone, and that their commands have ended.
-    fenced: BTreeSet<Key>,
-}
-
-impl EnteredDisk {
-    /// What it means when the victim's key is not there. One that was there before was taken away by somebody, perhaps by this ownership, and it was
-    /// not heard that this was done.
-    fn absent(&self, victim: Victim) -> Absent {
-        let may_go_on = victim.contested || self.before.contains(&victim.key);
-        if may_go_on && !self.fenced.contains(&victim.key) { Absent::InDoubt } else { Absent::Ended }
-    }
-}
-
-/// A key of a former owner.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Victim {
-    pub key: Key,
-    /// Another may have begun to take it away.
-    pub contested: bool,
-}
 
 /// The key of an ownership, and what happens when a disk refuses it.
 pub struct PoolGuard {
@@ -299,29 +267,13 @@ impl Pools {
         Ok(found.into_iter().map(|f| (f.disk_id, f.path)).collect())
     }
 
-    /// Registers `mine` with each disk that is reached, once for each ownership: a second registration could undo a successor's fence.
-    fn enter(&self, id: u128, protocol: Protocol, mine: Key) -> Result<Vec<(u128, Disk)>, String> {
-        let mut out = Vec::new();
-        for (disk_id, path) in self.reached(id)? {
+    /// The same, to be entered.
+    fn reached_disks(&self, id: u128, protocol: Protocol) -> Result<Vec<Reached>, String> {
+        let one = |(id, path): (u128, PathBuf)| {
             let disk = disk(&path, protocol)?;
-            let is_entered = {
-                let mut all = self.entered.lock();
-                let entered = all.entry(id).or_default();
-                if entered.key != Some(mine) {
-                    *entered = Entered { key: Some(mine), disks: BTreeMap::new() };
-                }
-                entered.disks.contains_key(&disk_id)
-            };
-            if !is_entered {
-                wait_for_lock(&path)?;
-                let before = disks::enter(&disk, mine)?;
-                if let Some(entered) = self.entered.lock().get_mut(&id) {
-                    entered.disks.insert(disk_id, EnteredDisk { before, ..EnteredDisk::default() });
-                }
-            }
-            out.push((disk_id, disk));
-        }
-        Ok(out)
+            Ok(Reached { id, disk, wait: Box::new(move || wait_for_lock(&path)) })
+        };
+        self.reached(id)?.into_iter().map(one).collect()
     }
 
     /// Keeps `victim` from every disk of the pool that is reached, as the holder of `mine`.
@@ -329,27 +281,12 @@ impl Pools {
     /// # Errors
     /// Why `victim` may still write to one.
     pub fn fence_disks(&self, id: u128, protocol: Protocol, mine: Key, victim: Victim) -> Result<(), String> {
-        for (disk_id, disk) in self.enter(id, protocol, mine)? {
-            self.fence_disk((id, disk_id), &disk, mine, victim)?;
-        }
-        Ok(())
-    }
-
-    fn fence_disk(&self, (id, disk_id): (u128, u128), disk: &Disk, mine: Key, victim: Victim) -> Result<(), String> {
-        let absent = {
-            let all = self.entered.lock();
-            let entered = all.get(&id).filter(|e| e.key == Some(mine)).and_then(|e| e.disks.get(&disk_id));
-            entered.map_or(Absent::InDoubt, |e| e.absent(victim))
-        };
-        disks::fence(disk, mine, victim.key, absent)?;
-        let mut all = self.entered.lock();
-        let entered = all.get_mut(&id).filter(|e| e.key == Some(mine)).and_then(|e| e.disks.get_mut(&disk_id));
-        entered.into_iter().for_each(|e| _ = e.fenced.insert(victim.key));
-        Ok(())
+        let reached = self.reached_disks(id, protocol)?;
+        Entering { all: &self.entered, pool: id, mine }.fence(&reached, victim)
     }
 
     /// Registers `mine` with every disk that is reached. `fenced` have been fenced for `mine`, and are where a disk was not reached
-    /// then. Gives the other keys that were there right before.
+    /// then. Gives the other keys that were there before.
     ///
     /// # Errors
     /// Why a disk cannot be used.
@@ -360,18 +297,8 @@ impl Pools {
         mine: Key,
         fenced: &[Victim],
     ) -> Result<Vec<Key>, String> {
-        let mut others = BTreeSet::new();
-        for (disk_id, disk) in self.enter(id, protocol, mine)? {
-            for victim in fenced.iter().filter(|v| v.key != mine) {
-                self.fence_disk((id, disk_id), &disk, mine, *victim)?;
-            }
-            others.extend(disks::others(&disk, mine)?);
-            let all = self.entered.lock();
-            let entered = all.get(&id).and_then(|e| e.disks.get(&disk_id));
-            let before = entered.into_iter().flat_map(|e| e.before.iter().copied());
-            others.extend(before.filter(|k| !fenced.iter().any(|v| v.key == *k)));
-        }
-        Ok(others.into_iter().collect())
+        let reached = self.reached_disks(id, protocol)?;
+        Entering { all: &self.entered, pool: id, mine }.register(&reached, fenced)
     }
 
     /// Refuses a pool with a disk that cannot be fenced, or is not reached.
@@ -411,11 +338,7 @@ impl Pools {
         guard: &PoolGuard,
     ) -> SpaceResult<()> {
         let id = found.first().map_or(0, |f| f.pool_id);
-        let entered: BTreeSet<u128> = {
-            let all = self.entered.lock();
-            let mine = all.get(&id).filter(|e| e.key == Some(guard.key));
-            mine.map(|e| e.disks.keys().copied().collect()).unwrap_or_default()
-        };
+        let entered = Entering { all: &self.entered, pool: id, mine: guard.key }.may_open();
         for f in found.iter().filter(|f| !entered.contains(&f.disk_id)) {
             tracing::warn!(pool = record.name, disk = %f.path.display(), "not fenced: it is not opened");
         }
@@ -467,18 +390,6 @@ mod tests {
         fn flush(&self) -> LocalFuture<IoResult<()>> {
             self.answer(())
         }
-    }
-
-    #[test]
-    fn a_key_that_is_gone_is_in_doubt_until_the_disk_has_answered() {
-        let key = |epoch| Key::new(1, 1, epoch).unwrap();
-        let victim = |epoch, contested| Victim { key: key(epoch), contested };
-        let mut disk = EnteredDisk { before: vec![key(5)], ..EnteredDisk::default() };
-        assert_eq!(disk.absent(victim(4, false)), Absent::Ended, "it never was there");
-        assert_eq!(disk.absent(victim(4, true)), Absent::InDoubt, "another may have begun");
-        assert_eq!(disk.absent(victim(5, false)), Absent::InDoubt, "this one began");
-        disk.fenced.extend([key(4), key(5)]);
-        assert_eq!([disk.absent(victim(4, true)), disk.absent(victim(5, false))], [Absent::Ended; 2]);
     }
 
     /// A guard, and whether it has told.
