@@ -105,7 +105,12 @@ pub fn admit(disk: &Disk, mine: Key, in_doubt: &AtomicBool, claim: Claim<'_>) ->
     claim_name(disk, claim)?;
     let newer = |keys: &[Key]| keys.iter().find(|k| k.epoch() > mine.epoch()).copied();
     let superseded = |k: Key| at(disk, &format!("it is owned under a newer key, {k}"));
-    let before = enter_unless(disk, mine, newer)?;
+    // The keys that are fenced are those among which there is no newer one.
+    let before = look(disk, mine)?;
+    if let Some(k) = newer(&before) {
+        return Err(superseded(k));
+    }
+    register(disk, mine)?;
     if in_doubt.load(Ordering::Acquire) {
         disk.path.settle(mine.raw()).map_err(|e| at(disk, &e))?;
     }
@@ -120,19 +125,13 @@ pub fn admit(disk: &Disk, mine: Key, in_doubt: &AtomicBool, claim: Claim<'_>) ->
     disk.path.confirm(mine.raw()).map_err(|e| at(disk, &e))
 }
 
-/// As [`enter`], but nothing is changed on a disk that has a newer key.
-fn enter_unless(disk: &Disk, mine: Key, newer: impl Fn(&[Key]) -> Option<Key>) -> Result<Vec<Key>, String> {
-    let before = disk.path.keys().and_then(|keys| known(&keys, mine.cluster())).map_err(|e| at(disk, &e))?;
-    match newer(&before) {
-        Some(k) => Err(at(disk, &format!("it is owned under a newer key, {k}"))),
-        None => enter(disk, mine),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::Reservations;
+    use std::cell::Cell;
+    use std::rc::Rc;
+
     use super::super::model::{Path, paths};
+    use super::super::{Reservation, Reservations};
     use super::*;
 
     const CLUSTER: u16 = 9;
@@ -251,5 +250,76 @@ mod tests {
         let why = admit(&a[0], key(1, 8), &sure(), &anybody).unwrap_err();
         assert!(why.contains("newer key"), "{why}");
         assert!(paths[0][0].disk.borrow().changes == [6, 1] && paths[0][1].write());
+    }
+
+    /// A path at which a newer owner registers right before its keys are read for the last of some times.
+    struct Overtaken {
+        path: Reservations<Path>,
+        by: Disk,
+        reads_left: Rc<Cell<u32>>,
+    }
+
+    const NEWER: (u16, u64) = (3, 9);
+
+    impl DiskPath for Overtaken {
+        fn check(&self) -> ReserveResult<()> {
+            self.path.check()
+        }
+        fn known_as(&self) -> ReserveResult<Option<String>> {
+            self.path.known_as()
+        }
+        fn keys(&self) -> ReserveResult<Vec<u64>> {
+            let left = self.reads_left.get();
+            self.reads_left.set(left.saturating_sub(1));
+            if left == 1 {
+                enter(&self.by, key(NEWER.0, NEWER.1)).unwrap();
+            }
+            self.path.keys()
+        }
+        fn reservation(&self) -> ReserveResult<Option<Reservation>> {
+            self.path.reservation()
+        }
+        fn register(&self, key: u64) -> ReserveResult<()> {
+            self.path.register(key)
+        }
+        fn unregister(&self, key: u64) -> ReserveResult<()> {
+            self.path.unregister(key)
+        }
+        fn reserve(&self, key: u64) -> ReserveResult<()> {
+            self.path.reserve(key)
+        }
+        fn release(&self, key: u64) -> ReserveResult<()> {
+            self.path.release(key)
+        }
+        fn clear(&self, key: u64) -> ReserveResult<()> {
+            self.path.clear(key)
+        }
+        fn preempt_and_abort(&self, key: u64, victim: u64) -> ReserveResult<()> {
+            self.path.preempt_and_abort(key, victim)
+        }
+        fn settle(&self, key: u64) -> ReserveResult<()> {
+            self.path.settle(key)
+        }
+    }
+
+    /// It registers at any moment.
+    #[test]
+    fn a_newer_owner_that_comes_meanwhile_keeps_its_key() {
+        let newer = key(NEWER.0, NEWER.1);
+        for reads in 1..8 {
+            let (paths, [old, _]) = pool();
+            enter(&old[0], key(1, 5)).unwrap();
+            let on = |node: usize| Reservations::new(paths[0][node].clone());
+            let (by, reads_left) = (Disk { name: "disk 0".into(), path: Box::new(on(2)) }, Rc::new(Cell::new(reads)));
+            let path = Overtaken { path: on(1), by, reads_left: reads_left.clone() };
+            let entered = admit(&Disk { name: "disk 0".into(), path: Box::new(path) }, key(2, 7), &sure(), &anybody);
+            let keys = on(2).keys().unwrap();
+            let came = reads_left.get() == 0;
+            assert!(came == keys.contains(&newer.raw()) && came == entered.is_err(), "at read {reads}: {keys:x?}");
+            if reads < 5 {
+                let why = entered.unwrap_err();
+                assert!(why.contains("newer key") && !keys.contains(&key(2, 7).raw()), "at read {reads}: {why}");
+            }
+        }
     }
 }
