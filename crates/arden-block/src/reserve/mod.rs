@@ -170,6 +170,15 @@ pub trait DiskPath {
     /// Those of the disk, and that it has no way to tell.
     fn settle(&self, key: u64) -> ReserveResult<()>;
 
+    /// Ends the reservation of another type that a preempting of several steps leaves where it was cut off. `key` has to be registered for this
+    /// path, and other keys of the cluster that are older may be taken away with it. Where it cannot be ended it stays.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    fn mend(&self, _key: u64) -> ReserveResult<()> {
+        Ok(())
+    }
+
     /// Keeps `victim` from writing, and makes sure that its key is gone and its commands have ended. `key` has to be registered for this
     /// path.
     ///
@@ -192,6 +201,7 @@ pub trait DiskPath {
             None if absent == Absent::InDoubt => self.settle(key)?,
             None => {}
         }
+        self.mend(key)?;
         let after = self.keys()?;
         match (after.contains(&key), after.contains(&victim)) {
             (true, false) => Ok(()),
@@ -206,6 +216,7 @@ pub trait DiskPath {
     /// # Errors
     /// Conflict, when `key` is not registered for this path; failed, when there is a reservation of another type.
     fn protect(&self, key: u64) -> ReserveResult<u64> {
+        self.mend(key)?;
         if self.reservation()?.is_none() {
             match self.reserve(key) {
                 // Another path was quicker, or this path has been fenced.

@@ -184,6 +184,11 @@ impl Report {
         self.registrants.iter().find(|r| r.host == host).map(|r| r.key)
     }
 
+    /// Whether all registrants hold it, who keep only others from writing: a step of a preempting.
+    pub(super) fn all_hold(&self) -> bool {
+        self.kind == ALL_REGISTRANTS
+    }
+
     /// The reservation; the outer `None` when what is reported makes no sense. Of the types "all registrants" the key is zero, as all
     /// registrants hold it.
     pub fn reservation(&self) -> Option<Option<Reservation>> {

@@ -90,6 +90,11 @@ fn is_newer(key: u64, than: u64) -> bool {
     key as u32 > than as u32
 }
 
+/// Of the same cluster.
+fn is_older(key: u64, than: u64) -> bool {
+    key >> 48 == than >> 48 && is_newer(than, key)
+}
+
 impl<N: Namespace> NamespacePath<N> {
     pub fn new(namespace: N, volatile: bool) -> NamespacePath<N> {
         NamespacePath { namespace, volatile }
@@ -188,12 +193,12 @@ impl<N: Namespace> NamespacePath<N> {
 
     /// Linux's target (up to 7.3 at least) takes any preempting by the holder for a change of the reservation's type, and leaves the
     /// registrant that is named. It takes registrants away from a reservation that all hold, and all others at once when that is
-    /// preempted: so the holder makes it such a one, and then its own again. At no moment has the disk no reservation.
+    /// preempted: so the holder makes it such a one, and then its own again. At no moment has the disk no reservation. Where this ends between the
+    /// steps, it is the next who comes that makes it its own.
     fn preempt_as_holder(&self, key: u64, victim: u64) -> ReserveResult<()> {
         self.order(Change::Preempt { key, victim: key, kind: Type::AllRegistrants })?;
         self.order(Change::PreemptAndAbort { key, victim, kind: Type::RegistrantsOnly })?;
-        // Key zero: the reservation, from all that hold it.
-        self.order(Change::PreemptAndAbort { key, victim: 0, kind: Type::RegistrantsOnly })
+        self.mend(key)
     }
 }
 
@@ -284,6 +289,17 @@ impl<N: Namespace> DiskPath for NamespacePath<N> {
             (true, true, true) => Err(ReserveError::Conflict),
             _ => Ok(()),
         }
+    }
+
+    /// Of a reservation that all registrants hold, as [`NamespacePath::preempt_as_holder`] makes it. Its end takes all other keys away. So it is ended
+    /// by the newest owner alone, who takes them away in any case.
+    fn mend(&self, key: u64) -> ReserveResult<()> {
+        let report = self.any_report()?;
+        if !report.all_hold() || !report.registrants.iter().all(|r| r.key == key || is_older(r.key, key)) {
+            return Ok(());
+        }
+        // Key zero: the reservation, from all that hold it.
+        self.order(Change::PreemptAndAbort { key, victim: 0, kind: Type::RegistrantsOnly })
     }
 
     /// The same registration again: one that changes nothing, behind changes under way. Linux's target executes one change at a time,

@@ -36,6 +36,8 @@ pub struct Disk {
     pub like_linux: bool,
     /// The way fails when a preempting that aborts has taken the key, and before it has ended the commands.
     pub loses_answer: bool,
+    /// The way fails once, at the change with this number in `changes`; whether that change is done.
+    pub lost_change: Option<(usize, bool)>,
     aborting: Vec<u128>,
 }
 
@@ -210,7 +212,15 @@ impl Namespace for Controller {
         let mut d = self.disk.borrow_mut();
         match data {
             Data::Out(list) => {
-                let host = d.hosts[self.n];
+                let (host, number) = (d.hosts[self.n], d.changes.len());
+                let lost = d.lost_change.take_if(|(at, _)| *at == number);
+                if let Some((_, done)) = lost {
+                    if done {
+                        d.change(host, command, list);
+                        d.end_commands();
+                    }
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
                 let status = d.change(host, command, list);
                 if d.loses_answer && !d.aborting.is_empty() {
                     d.loses_answer = false;

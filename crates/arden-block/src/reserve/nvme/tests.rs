@@ -98,6 +98,78 @@ fn a_holder_leaves_the_key_of_a_newer_owner() {
     assert_eq!(on(&all[1]).confirm(B), Ok(()));
 }
 
+/// The holder A fences a key that comes late, in several steps, of which the one with this number has no answer: A is gone, or is not.
+fn cut_off(step: usize, done: bool) -> [Controller; 4] {
+    let all = owned_by_a(true);
+    on(&all[2]).register(A - 1).unwrap();
+    assert!(all[0].write() && all[2].write());
+    let at = all[0].disk.borrow().changes.len() + step;
+    all[0].disk.borrow_mut().lost_change = Some((at, done));
+    let fenced = on(&all[0]).fence(A, A - 1, Absent::InDoubt);
+    assert!(matches!(fenced, Err(ReserveError::Unreachable(_))), "step {step}: {fenced:?}");
+    all
+}
+
+const STEPS: [(usize, bool); 8] =
+    [(0, false), (0, true), (1, false), (1, true), (2, false), (2, true), (3, false), (3, true)];
+
+#[test]
+fn a_preempting_that_was_cut_off_leaves_the_disk_to_the_next_owner() {
+    for (step, done) in STEPS {
+        let all = cut_off(step, done);
+        let b = on(&all[1]);
+        b.register(B).unwrap();
+        assert!(b.protect(B).is_ok(), "step {step}, {done}: {:?}", b.protect(B));
+        for victim in [A, A - 1] {
+            assert_eq!(b.fence(B, victim, Absent::InDoubt), Ok(()), "step {step}, {done}");
+        }
+        assert_eq!(b.confirm(B), Ok(()), "step {step}, {done}");
+        (0..4).for_each(|n| all[n].execute());
+        assert_eq!(all[0].disk.borrow().executed, [0; 4], "step {step}, {done}");
+        assert!(!all[0].write() && all[1].write() && !all[2].write());
+    }
+}
+
+#[test]
+fn a_preempting_that_was_cut_off_is_tried_again() {
+    for (step, done) in STEPS {
+        let all = cut_off(step, done);
+        let a = on(&all[0]);
+        assert_eq!(a.fence(A, A - 1, Absent::InDoubt), Ok(()), "step {step}, {done}");
+        assert_eq!(a.confirm(A), Ok(()), "step {step}, {done}");
+        all[2].execute();
+        assert_eq!(all[0].disk.borrow().executed[2], 0, "step {step}, {done}");
+        assert!(all[0].write() && !all[2].write());
+    }
+}
+
+/// To end a reservation that all hold takes all other keys away.
+#[test]
+fn the_newest_owner_alone_ends_what_a_preempting_that_was_cut_off_left() {
+    let all = cut_off(1, true);
+    let (newer, b) = (on(&all[2]), on(&all[1]));
+    newer.unregister(A - 1).unwrap();
+    newer.register(B + 1).unwrap();
+    b.register(B).unwrap();
+    assert!(b.protect(B).unwrap_err().to_string().contains("another type"));
+    assert_eq!(b.fence(B, A, Absent::InDoubt), Ok(()));
+    assert_eq!((b.confirm(B), b.keys()), (Err(ReserveError::Conflict), Ok(vec![B, B + 1])));
+    assert_eq!(newer.protect(B + 1), Ok(B + 1));
+    assert_eq!(newer.fence(B + 1, B, Absent::InDoubt), Ok(()));
+    assert_eq!(newer.confirm(B + 1), Ok(()));
+}
+
+/// Another program may have made it such a one.
+#[test]
+fn a_reservation_that_all_hold_is_left_to_keys_of_others() {
+    let all = cut_off(1, true);
+    on(&all[2]).unregister(A - 1).unwrap();
+    on(&all[2]).register(0x7_0001_0000_0001).unwrap();
+    on(&all[1]).register(B).unwrap();
+    assert!(on(&all[1]).protect(B).unwrap_err().to_string().contains("another type"));
+    assert_eq!(on(&all[1]).keys().map(|k| k.len()), Ok(3));
+}
+
 #[test]
 fn a_fence_whose_answer_was_lost_ends_commands_all_the_same() {
     for like_linux in [false, true] {
