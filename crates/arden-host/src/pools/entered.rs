@@ -31,6 +31,8 @@ pub(super) type Entries = Mutex<BTreeMap<u128, Entered>, ranks::PoolKeys>;
 #[derive(Default)]
 pub(super) struct Entered {
     key: Option<Key>,
+    /// Fenced on each disk that was reached then.
+    fenced: BTreeSet<Key>,
     /// By the id in the label.
     disks: BTreeMap<u128, EnteredDisk>,
 }
@@ -41,6 +43,8 @@ struct EnteredDisk {
     before: Option<Vec<Key>>,
     /// The disk has confirmed that this ownership's key is registered.
     registered: bool,
+    /// It was reached when the keys of all disks were told.
+    told: bool,
     /// The disk has confirmed that these are gone, and that their commands have ended.
     fenced: BTreeSet<Key>,
 }
@@ -75,14 +79,18 @@ pub(super) struct Entering<'a> {
 }
 
 impl Entering<'_> {
-    /// What is known of a disk. What was known of another ownership is forgotten.
-    fn on<T>(&self, disk: u128, change: impl FnOnce(&mut EnteredDisk) -> T) -> T {
+    /// What is known of this ownership. What was known of another one is forgotten.
+    fn with<T>(&self, change: impl FnOnce(&mut Entered) -> T) -> T {
         let mut all = self.all.lock();
         let entered = all.entry(self.pool).or_default();
         if entered.key != Some(self.mine) {
-            *entered = Entered { key: Some(self.mine), disks: BTreeMap::new() };
+            *entered = Entered { key: Some(self.mine), ..Entered::default() };
         }
-        change(entered.disks.entry(disk).or_default())
+        change(entered)
+    }
+
+    fn on<T>(&self, disk: u128, change: impl FnOnce(&mut EnteredDisk) -> T) -> T {
+        self.with(|e| change(e.disks.entry(disk).or_default()))
     }
 
     /// Registers `mine` with each disk, until it is heard that this was done, and never again then: a registration after the owner key was
@@ -107,7 +115,9 @@ impl Entering<'_> {
     /// Why `victim` may still write to one.
     pub fn fence(&self, reached: &[Reached], victim: Victim) -> Result<(), String> {
         self.enter(reached)?;
-        reached.iter().try_for_each(|r| self.fence_on(r, victim))
+        reached.iter().try_for_each(|r| self.fence_on(r, victim))?;
+        self.with(|e| _ = e.fenced.insert(victim.key));
+        Ok(())
     }
 
     fn fence_on(&self, r: &Reached, victim: Victim) -> Result<(), String> {
@@ -124,24 +134,29 @@ impl Entering<'_> {
     /// Why a disk cannot be used.
     pub fn register(&self, reached: &[Reached], fenced: &[Victim]) -> Result<Vec<Key>, String> {
         self.enter(reached)?;
+        let victims: Vec<&Victim> = fenced.iter().filter(|v| v.key != self.mine).collect();
+        self.with(|e| {
+            e.fenced.extend(victims.iter().map(|v| v.key));
+            e.disks.values_mut().for_each(|d| d.told = false);
+        });
         let mut others = BTreeSet::new();
         for r in reached {
-            for victim in fenced.iter().filter(|v| v.key != self.mine) {
-                self.fence_on(r, *victim)?;
-            }
+            victims.iter().try_for_each(|victim| self.fence_on(r, **victim))?;
             others.extend(disks::others(&r.disk, self.mine)?);
             let before = self.on(r.id, |d| d.before.clone().unwrap_or_default());
             others.extend(before.into_iter().filter(|k| !fenced.iter().any(|v| v.key == *k)));
+            self.on(r.id, |d| d.told = true);
         }
         Ok(others.into_iter().collect())
     }
 
-    /// The disks that may be opened.
+    /// The disks that may be opened: those that have told their keys, and have confirmed each fence. One that was gone meanwhile may look as if
+    /// it had: the victim's key is gone from it, and its commands may go on.
     pub fn may_open(&self) -> BTreeSet<u128> {
-        let all = self.all.lock();
-        let mine = all.get(&self.pool).filter(|e| e.key == Some(self.mine));
-        let entered = |e: &Entered| e.disks.iter().filter(|(_, d)| d.registered).map(|(id, _)| *id).collect();
-        mine.map(entered).unwrap_or_default()
+        self.with(|e| {
+            let may_open = |d: &EnteredDisk| d.registered && d.told && e.fenced.is_subset(&d.fenced);
+            e.disks.iter().filter(|(_, d)| may_open(d)).map(|(id, _)| *id).collect()
+        })
     }
 }
 
@@ -308,5 +323,50 @@ mod tests {
         assert!(entering.fence(&reached([&disk]), victim(5, false)).is_err());
         assert_eq!(entering.fence(&reached([&disk]), victim(5, false)), Ok(()));
         assert!(disk.0.borrow().in_doubt.is_empty(), "its commands have ended");
+    }
+
+    /// A disk is there, gone when it is to be fenced once more or registered, and back at the import.
+    #[test]
+    fn a_disk_that_was_gone_since_its_fence_failed_is_not_opened() {
+        let (all, disks) = (Entries::default(), [owned(), owned()]);
+        let entering = Entering { all: &all, pool: 1, mine: key(2, 6) };
+        disks[1].0.borrow_mut().loses = Some(Step::Preempt);
+        assert!(entering.fence(&reached(&disks), victim(5, false)).is_err());
+        assert_eq!(entering.fence(&reached(&disks[..1]), victim(5, false)), Ok(()));
+        assert_eq!(entering.register(&reached(&disks[..1]), &[victim(5, false)]), Ok(vec![]));
+        assert_eq!(disks[1].keys(), Ok(vec![key(2, 6).raw()]), "it looks as if it were fenced");
+        assert!(!disks[1].0.borrow().in_doubt.is_empty());
+        assert_eq!(entering.may_open(), [0].into());
+        assert_eq!(entering.register(&reached(&disks), &[victim(5, false)]), Ok(vec![]), "one that was there in time");
+        assert!(disks[1].0.borrow().in_doubt.is_empty());
+        assert_eq!(entering.may_open(), [0, 1].into());
+    }
+
+    /// Of a key that was found, or may be under way to another disk.
+    #[test]
+    fn a_disk_that_was_gone_at_a_later_fence_is_not_opened() {
+        for contested in [false, true] {
+            let (all, disks) = (Entries::default(), [owned(), owned()]);
+            let entering = Entering { all: &all, pool: 1, mine: key(2, 6) };
+            disks[1].0.borrow_mut().keys.insert(key(1, 4).raw());
+            assert_eq!(entering.fence(&reached(&disks), victim(5, false)), Ok(()));
+            assert_eq!(entering.register(&reached(&disks), &[victim(5, false)]), Ok(vec![key(1, 4)]));
+            assert_eq!(entering.may_open(), [0, 1].into());
+            disks[1].0.borrow_mut().loses = Some(Step::Preempt);
+            assert!(entering.fence(&reached(&disks), victim(4, contested)).is_err());
+            assert_eq!(entering.fence(&reached(&disks[..1]), victim(4, contested)), Ok(()));
+            assert_eq!(entering.may_open(), [0].into());
+        }
+    }
+
+    /// What the disk told is not known: another one failed behind it.
+    #[test]
+    fn a_disk_that_was_gone_when_the_keys_were_told_is_not_opened() {
+        let (all, disks) = (Entries::default(), [owned(), owned()]);
+        let entering = Entering { all: &all, pool: 1, mine: key(2, 6) };
+        disks[1].0.borrow_mut().loses = Some(Step::Preempt);
+        assert!(entering.register(&reached(&disks), &[victim(5, false)]).is_err());
+        assert_eq!(entering.register(&reached(&disks)[1..], &[victim(5, false)]), Ok(vec![]));
+        assert_eq!(entering.may_open(), [1].into());
     }
 }

@@ -330,7 +330,7 @@ impl Pools {
         Ok(names.into_iter().collect())
     }
 
-    /// Leaves only those disks in `found` that were entered with the guard's key, which is the only one on each.
+    /// Leaves only those disks in `found` that were entered with the guard's key and reached by all fences since. It is the only key on each.
     pub(super) fn confirm(
         &self,
         record: &PoolRecord,
