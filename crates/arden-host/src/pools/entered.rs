@@ -39,7 +39,7 @@ pub(super) struct Entered {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct EnteredDisk {
-    /// The keys that were there before this ownership's came. None: they have not been read.
+    /// The keys that were there before this ownership's came, and those of victims that came late. None: they have not been read.
     before: Option<Vec<Key>>,
     /// The disk has confirmed that this ownership's key is registered.
     registered: bool,
@@ -57,6 +57,12 @@ impl EnteredDisk {
             None => self.before = Some(keys),
             Some(before) => before.extend(keys.into_iter().filter(|k| *k != mine)),
         }
+    }
+
+    /// The key is there: whatever was before, it is to be fenced.
+    fn note_victim(&mut self, key: Key) {
+        self.fenced.remove(&key);
+        self.before.get_or_insert_default().push(key);
     }
 
     fn had(&self, key: Key) -> bool {
@@ -121,6 +127,9 @@ impl Entering<'_> {
     }
 
     fn fence_on(&self, r: &Reached, victim: Victim) -> Result<(), String> {
+        if disks::others(&r.disk, self.mine)?.contains(&victim.key) {
+            self.on(r.id, |d| d.note_victim(victim.key));
+        }
         let absent = self.on(r.id, |d| d.absent(victim));
         disks::fence(&r.disk, self.mine, victim.key, absent)?;
         self.on(r.id, |d| _ = d.fenced.insert(victim.key));
@@ -368,5 +377,21 @@ mod tests {
         assert!(entering.register(&reached(&disks), &[victim(5, false)]).is_err());
         assert_eq!(entering.register(&reached(&disks)[1..], &[victim(5, false)]), Ok(vec![]));
         assert_eq!(entering.may_open(), [1].into());
+    }
+
+    /// It was not there when the disk was entered, or comes again after its fence.
+    #[test]
+    fn a_late_key_whose_fence_had_no_answer_is_in_doubt() {
+        for late in [4, 5] {
+            let (all, disk) = (Entries::default(), owned());
+            let entering = Entering { all: &all, pool: 1, mine: key(2, 6) };
+            assert_eq!(entering.fence(&reached([&disk]), victim(5, false)), Ok(()));
+            disk.0.borrow_mut().keys.insert(key(1, late).raw());
+            disk.0.borrow_mut().loses = Some(Step::Preempt);
+            assert!(entering.fence(&reached([&disk]), victim(late, false)).is_err());
+            assert!(entering.may_open().is_empty());
+            assert_eq!(entering.fence(&reached([&disk]), victim(late, false)), Ok(()));
+            assert!(disk.0.borrow().in_doubt.is_empty(), "{late}: its commands have ended");
+        }
     }
 }
