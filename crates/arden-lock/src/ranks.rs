@@ -144,6 +144,7 @@ ranks! {
     4060 JobsFinished "Pools::finished";
     4070 PoolKeys "Pools::entered";
     4080 PoolsWatcher "Pools::watcher";
+    4090 Hanging "HANGING";
     4100 PoolThread "OpenPool::host";
     4120 Exports "OpenPool::exports";
     4140 SpaceUses "OpenPool::uses";

@@ -189,3 +189,26 @@ fn a_disk_that_answers_slowly_is_reported_spared_and_read_again_when_it_recovers
     d.wait(30, "it has recovered", |d| !slow(d));
     verify(&d, &mut spaces, "after it recovered");
 }
+
+/// It is looked for at its known path, for as long as a pool waits for a command.
+#[test]
+fn a_missing_disk_that_hangs_keeps_no_pool_from_opening() {
+    let mut d = Daemon::start("hangs", 3, 64);
+    std::fs::create_dir(d.delays()).expect("a place for delays");
+    d.done(&["pool", "create", "tank", "d0", "d1", "d2"]);
+    let mut spaces = make(&d, &["mirror2"]);
+    under_load(&d, &mut spaces, 9, || ());
+    d.kill();
+    std::fs::rename(d.disk(2), d.dir.join("away")).expect("away");
+    d.launch();
+    d.wait(30, "the disk is out", |d| disk_state(d, 2) == "missing");
+    verify(&d, &mut spaces, "without it");
+    d.kill();
+    std::fs::rename(d.dir.join("away"), d.disk(2)).expect("back");
+    std::fs::write(d.delays().join("d2"), "600000").expect("a delay");
+    d.launch();
+    d.wait(60, "the pool is open", |d| d.ok(&["pool", "show", "tank"]) && disk_state(d, 0) == "active");
+    assert_eq!(disk_state(&d, 2), "missing");
+    verify(&d, &mut spaces, "beside a disk that hangs");
+    assert!(d.log().contains("does not answer, and counts as not there"));
+}

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
 use arden_block::{BlockDevice, Buf, DeviceInfo, IoResult, LocalFuture, Rt, SharedBuf};
 
@@ -14,11 +15,25 @@ struct Delayed {
 
 /// The disk at `path` as it is, unless a test asked for delays.
 pub fn wrap(rt: &Rt, path: &Path, inner: Rc<dyn BlockDevice>) -> Rc<dyn BlockDevice> {
-    let said = std::env::var_os("ARDEN_TEST_DELAYS").map(PathBuf::from).filter(|d| d.is_dir());
-    match (said, path.file_name()) {
-        (Some(dir), Some(name)) => Rc::new(Delayed { inner, rt: rt.clone(), says: dir.join(name) }),
-        _ => inner,
+    match says(path) {
+        Some(says) => Rc::new(Delayed { inner, rt: rt.clone(), says }),
+        None => inner,
     }
+}
+
+/// How long a read of the disk at `path` takes, for whom does not wrap it.
+pub fn of(path: &Path) -> Duration {
+    says(path).map_or(Duration::ZERO, |says| said(&says))
+}
+
+/// The file that says it, which need not be there.
+fn says(path: &Path) -> Option<PathBuf> {
+    let dir = std::env::var_os("ARDEN_TEST_DELAYS").map(PathBuf::from).filter(|d| d.is_dir())?;
+    Some(dir.join(path.file_name()?))
+}
+
+fn said(says: &Path) -> Duration {
+    Duration::from_millis(std::fs::read_to_string(says).ok().and_then(|s| s.trim().parse().ok()).unwrap_or(0))
 }
 
 impl BlockDevice for Delayed {
@@ -27,11 +42,11 @@ impl BlockDevice for Delayed {
     }
 
     fn read(&self, offset: u64, len: usize) -> LocalFuture<IoResult<Buf>> {
-        let ms = std::fs::read_to_string(&self.says).ok().and_then(|s| s.trim().parse::<u64>().ok()).unwrap_or(0);
+        let delay = said(&self.says);
         let (answer, rt) = (self.inner.read(offset, len), self.rt.clone());
         Box::pin(async move {
             let answer = answer.await;
-            rt.sleep_ns(ms * 1_000_000).await;
+            rt.sleep_ns(delay.as_nanos() as u64).await;
             answer
         })
     }

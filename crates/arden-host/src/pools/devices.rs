@@ -11,24 +11,16 @@ use arden_admin::{
     storage::{DiskInfo, DiskRecord},
 };
 use arden_block::{BlockDevice, Buf, IoError, Media, Rt, file::FileDevice, identify};
-use arden_space::{SpaceError, read_header};
+use arden_space::SpaceError;
 
 use super::delay;
+pub use super::scan::{Found, scan};
 
 /// How often a disk that is in use is tried again, 20 ms apart.
 const BUSY_TRIES: u32 = 100;
 
 /// Facts about disks that were set by hand, by path.
 pub type Labels = BTreeMap<String, DiskRecord>;
-
-/// A disk whose label names a pool.
-#[derive(Debug, Clone)]
-pub struct Found {
-    pub path: PathBuf,
-    pub pool_id: u128,
-    pub pool_name: String,
-    pub disk_id: u128,
-}
 
 /// The kind of disk by its name in the API.
 pub fn parse_media(text: &str) -> Option<Media> {
@@ -96,21 +88,6 @@ pub fn check_empty(path: &Path, force: bool) -> Result<()> {
         )),
         _ => Ok(()),
     }
-}
-
-/// Those of `paths` that carry a pool's label. An unreadable disk counts as without one.
-pub fn scan(paths: &[PathBuf]) -> Vec<Found> {
-    let rt = Rt::real_with_threads();
-    let mut out = Vec::new();
-    for path in paths {
-        let Ok(dev) = FileDevice::open(&rt, path, false) else { continue };
-        let header = rt.block_on(async move { read_header(&dev).await.ok().flatten() }).flatten();
-        if let Some(h) = header {
-            out.push(Found { path: path.clone(), pool_id: h.pool_id, pool_name: h.pool_name, disk_id: h.disk_id });
-        }
-    }
-    rt.shutdown();
-    out
 }
 
 /// Disks and the files of directories among `named`; all block devices when none is named.

@@ -8,6 +8,7 @@ mod entered;
 mod jobs;
 mod owned;
 mod reserve;
+mod scan;
 mod show;
 mod watch;
 

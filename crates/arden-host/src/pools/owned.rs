@@ -4,10 +4,9 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use arden_admin::{AdminError, ErrorKind, error::Result, names::key, storage::PoolRecord};
-use arden_block::{Rt, file::FileDevice};
-use arden_space::{Ownership, Right, SpaceError, SpaceResult, read_header};
+use arden_space::{Ownership, Right, SpaceError, SpaceResult};
 
-use super::{OpenPool, PoolGuard, Pools, Slot, pool_id};
+use super::{OpenPool, PoolGuard, Pools, Slot, devices, pool_id};
 
 /// Why a command that names a pool is refused at a node of a cluster.
 pub(super) fn not_in_a_cluster(what: &str) -> AdminError {
@@ -21,16 +20,7 @@ pub(super) fn not_in_a_cluster(what: &str) -> AdminError {
 /// Not found, when no disk of the pool is there; invalid, when the record's id is none.
 pub fn newest_epoch(record: &PoolRecord) -> Result<u64> {
     let id = pool_id(record)?;
-    let rt = Rt::real_with_threads();
-    let mut newest = None;
-    for path in &record.devices {
-        let Ok(dev) = FileDevice::open(&rt, path, false) else { continue };
-        let header = rt.block_on(async move { read_header(&dev).await.ok().flatten() }).flatten();
-        if let Some(h) = header.filter(|h| h.pool_id == id) {
-            newest = newest.max(Some(h.epoch));
-        }
-    }
-    rt.shutdown();
+    let newest = devices::scan(&record.devices).into_iter().filter(|f| f.pool_id == id).map(|f| f.epoch).max();
     newest.ok_or_else(|| {
         AdminError::new(
             ErrorKind::NotFound,
