@@ -14,7 +14,7 @@ use arden_block::{BlockDevice, Buf, IoError, Media, Rt, file::FileDevice, identi
 use arden_space::SpaceError;
 
 use super::delay;
-pub use super::scan::{Found, scan};
+pub use super::scan::{Found, distinct, is_same, scan};
 
 /// How often a disk that is in use is tried again, 20 ms apart.
 const BUSY_TRIES: u32 = 100;

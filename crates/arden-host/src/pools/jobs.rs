@@ -12,7 +12,7 @@ use arden_admin::{
 };
 use arden_space::{Pool, SpaceError, SpaceResult};
 
-use super::{OpenPool, Pools};
+use super::{OpenPool, Pools, devices};
 
 /// Finished jobs that are still shown.
 const FINISHED_MAX: usize = 20;
@@ -205,7 +205,7 @@ impl Pools {
         }
         let changed = self.change_record(&pool, |r| {
             r.jobs.retain(|j| j.id != f.id);
-            r.devices.retain(|d| path.as_deref().is_none_or(|p| d.as_path() != std::path::Path::new(p)));
+            r.devices.retain(|d| path.as_deref().is_none_or(|p| !devices::is_same(d, std::path::Path::new(p))));
         });
         if let Err(e) = changed {
             tracing::error!(job = f.id, "{e}");

@@ -402,13 +402,14 @@ impl Pools {
         Ok(hosted(host?, id, guard))
     }
 
-    /// The disks whose labels name the pool: by its known paths, and all block devices when those are not all.
+    /// The disks whose labels name the pool, each by one name of a path to it: by its known paths, and all block devices when those are not all.
     fn disks_of(&self, record: &PoolRecord, id: u128) -> Vec<devices::Found> {
-        let mut found = devices::scan(&record.devices);
+        let known = devices::distinct(&record.devices);
+        let mut found = devices::scan(&known);
         found.retain(|f| f.pool_id == id);
-        if found.len() < record.devices.len() {
+        if found.len() < known.len() {
             let mut others = devices::candidates(&[]);
-            others.retain(|p| !record.devices.contains(p));
+            others.retain(|p| !known.iter().any(|k| devices::is_same(k, p)));
             found.extend(devices::scan(&others).into_iter().filter(|f| f.pool_id == id));
         }
         found
@@ -486,3 +487,6 @@ fn check_unused(pool: &OpenPool, space: &str) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -251,10 +251,10 @@ fn wait_for_lock(path: &Path) -> Result<(), String> {
 
 impl Pools {
     /// The disks of a pool that are reached, by their labels. Those that are not are named in the log: they are neither fenced nor opened.
-    fn reached(&self, id: u128) -> Result<Vec<(u128, PathBuf)>, String> {
+    pub(super) fn reached(&self, id: u128) -> Result<Vec<(u128, PathBuf)>, String> {
         let record = self.record_of(id).ok_or_else(|| format!("the state does not know the pool {id:032x}"))?;
         let found = self.disks_of(&record, id);
-        for path in record.devices.iter().filter(|p| !found.iter().any(|f| f.path == **p)) {
+        for path in record.devices.iter().filter(|p| !found.iter().any(|f| devices::is_same(&f.path, p))) {
             tracing::warn!(pool = record.name, disk = %path.display(), "not reached: it is neither fenced nor opened");
         }
         if found.is_empty() {
@@ -308,7 +308,7 @@ impl Pools {
     pub fn check_reservations(&self, id: u128, protocol: Protocol) -> Result<(), String> {
         let record = self.record_of(id).ok_or_else(|| format!("the state does not know the pool {id:032x}"))?;
         let reached = self.reached(id)?;
-        if let Some(path) = record.devices.iter().find(|p| !reached.iter().any(|r| r.1 == **p)) {
+        if let Some(path) = record.devices.iter().find(|p| !reached.iter().any(|r| devices::is_same(&r.1, p))) {
             return Err(format!("{} is not reached", path.display()));
         }
         for (_, path) in reached {

@@ -3,7 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
@@ -30,10 +30,44 @@ pub struct Found {
     pub epoch: u64,
 }
 
-/// Those of `paths` that carry a pool's label. A disk that cannot be read counts as without one, and so does one that hangs.
+/// What a path leads to, whatever name it has: the kernel's number of a device, or a file of a file system. None: nothing is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Device(u64),
+    File(u64, u64),
+}
+
+impl Place {
+    fn of(path: &Path) -> Option<Place> {
+        let meta = std::fs::metadata(path).ok()?;
+        let is_device = meta.file_type().is_block_device();
+        Some(if is_device { Place::Device(meta.rdev()) } else { Place::File(meta.dev(), meta.ino()) })
+    }
+}
+
+/// Whether both are names of one disk at this machine. Two paths to a disk by which its commands go different ways are not.
+pub fn is_same(a: &Path, b: &Path) -> bool {
+    a == b || Place::of(a).is_some_and(|place| Place::of(b) == Some(place))
+}
+
+/// Each disk by the first of its names. What is not there stays.
+pub fn distinct(paths: &[PathBuf]) -> Vec<PathBuf> {
+    let (mut places, mut out) = (Vec::new(), Vec::<PathBuf>::new());
+    for path in paths {
+        let place = Place::of(path);
+        if out.contains(path) || place.is_some_and(|p| places.contains(&p)) {
+            continue;
+        }
+        places.extend(place);
+        out.push(path.clone());
+    }
+    out
+}
+
+/// Those of `paths` that carry a pool's label, each by the first of its names. A disk that cannot be read counts as without one, and so does one that hangs.
 pub fn scan(paths: &[PathBuf]) -> Vec<Found> {
     // As long as a pool waits for it.
-    scan_within(paths, Duration::from_millis(PoolConfig::default().io_timeout_ms), delay::of)
+    scan_within(&distinct(paths), Duration::from_millis(PoolConfig::default().io_timeout_ms), delay::of)
 }
 
 /// How long a read of the disk at this path is put off.
@@ -245,5 +279,17 @@ mod tests {
         std::fs::write(disks.0.join("short"), "text").unwrap();
         let paths = [disks.0.clone(), disks.0.join("short"), disks.0.join("gone"), disks.0.join("d")];
         assert_eq!(scan(&paths).iter().map(|f| &*f.pool_name).collect::<Vec<_>>(), ["tank"]);
+    }
+
+    #[test]
+    fn a_disk_is_known_by_any_of_its_names() {
+        let disks = Disks::new(&["n0", "n1"]);
+        let [n0, n1] = ["n0", "n1"].map(|n| disks.0.join(n));
+        let [link, gone] = ["link", "gone"].map(|n| disks.0.join(n));
+        std::os::unix::fs::symlink(&n0, &link).unwrap();
+        let names = [link.clone(), n0.clone(), gone.clone(), n1.clone(), gone.clone(), link.clone()];
+        assert_eq!(distinct(&names), [link.clone(), gone.clone(), n1.clone()]);
+        assert!(is_same(&link, &n0) && is_same(&gone, &gone) && !is_same(&n0, &n1) && !is_same(&n0, &gone));
+        assert_eq!(scan(&names).iter().map(|f| f.path.clone()).collect::<Vec<_>>(), [link, n1]);
     }
 }

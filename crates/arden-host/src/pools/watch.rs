@@ -1,7 +1,7 @@
 //! The work of the daemon on its pools once a second: it logs events, retries pools that could not be opened, takes back
 //! disks that are there again, and records finished jobs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak, atomic::Ordering};
@@ -14,12 +14,12 @@ use super::{OpenPool, Pools, devices, jobs::Finished, reserve};
 
 const EVERY: Duration = Duration::from_secs(1);
 /// How often closed pools and missing disks are looked for.
-const LOOK_EVERY: Duration = Duration::from_secs(3);
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(3);
 /// A disk that keeps failing is taken back ever more rarely, up to this.
 const RETURN_WAIT_MAX: Duration = Duration::from_secs(600);
 
 #[derive(Default)]
-struct Seen {
+pub(super) struct Seen {
     events: u64,
     warning: u8,
     slow: Vec<u16>,
@@ -27,6 +27,14 @@ struct Seen {
     foreign: Vec<u16>,
     /// Disks taken back: when next, and how long it was waited.
     returns: BTreeMap<u16, (Instant, Duration)>,
+}
+
+#[cfg(test)]
+impl Seen {
+    /// How long each disk that was taken back is left alone.
+    pub(super) fn waits(&self) -> Vec<Duration> {
+        self.returns.values().map(|r| r.1).collect()
+    }
 }
 
 /// Runs until the daemon stops.
@@ -117,7 +125,7 @@ fn look_at_labels(open: &OpenPool, seen: &mut Seen) {
 }
 
 /// Attaches missing disks whose label is found again.
-fn take_back(pools: &Pools, name: &str, open: &OpenPool, status: &PoolStatus, seen: &mut Seen) {
+pub(super) fn take_back(pools: &Pools, name: &str, open: &OpenPool, status: &PoolStatus, seen: &mut Seen) {
     let away = |d: &&arden_space::DiskStatus| d.state == DiskState::Missing || !d.online;
     let now = Instant::now();
     let missing: Vec<(u16, u128)> = status
@@ -131,14 +139,18 @@ fn take_back(pools: &Pools, name: &str, open: &OpenPool, status: &PoolStatus, se
         return;
     }
     let Ok(record) = pools.record(name) else { return };
+    // Its known names come first, so that no other name of a disk is remembered beside them.
     let mut paths: Vec<PathBuf> = record.devices;
     paths.extend(devices::candidates(&[]));
-    paths.sort();
-    paths.dedup();
+    let mut tried = BTreeSet::new();
     for found in devices::scan(&paths) {
         let Some(&(index, _)) = missing.iter().find(|m| m.1 == found.disk_id && found.pool_id == status.id) else {
             continue;
         };
+        // By one path: each would need a key.
+        if !tried.insert(index) {
+            continue;
+        }
         let wait = seen.returns.get(&index).map_or(LOOK_EVERY * 2, |r| (r.1 * 2).min(RETURN_WAIT_MAX));
         seen.returns.insert(index, (now + wait, wait));
         let (path, labels) = (found.path.clone(), pools.labels());
