@@ -63,7 +63,8 @@ enum State {
     Owned,
     Closing,
     Leaving(Leave),
-    /// Stopping; then the ownership ends so, if the lease is still good.
+    /// Stopping; then the ownership ends so, if the lease is still good. What is given up ends in etcd at once: this node acquires the pool
+    /// only when it has stopped.
     Lost(Leave),
 }
 
@@ -388,11 +389,16 @@ impl Pool {
         if m.key.epoch != epoch {
             return;
         }
-        if now.lease == Some(m.key.lease) && self.view.owner == Some(m.key) {
+        if self.has_key(now, m) {
             self.state = State::Leaving(leave);
         } else {
             self.leave_behind();
         }
+    }
+
+    /// Whether the owner key of this ownership is there, as far as this node knows, and its lease is good.
+    fn has_key(&self, now: Now, m: Ownership) -> bool {
+        now.lease == Some(m.key.lease) && self.view.owner == Some(m.key)
     }
 
     /// After each event: asks for what the state needs next.
@@ -417,6 +423,7 @@ impl Pool {
         if matches!(self.state, State::Unowned) {
             self.adopt(now);
         }
+        let has_key = self.mine.is_some_and(|m| self.has_key(now, m));
         match (&mut self.state, self.mine) {
             (State::Unowned, _) => self.acquire(now, out),
             (State::Fencing(left) | State::Clearing(left), Some(m)) => {
@@ -431,7 +438,9 @@ impl Pool {
                 self.state = State::Closing;
                 out.push(Action::Close { pool: self.id, epoch: m.key.epoch });
             }
-            (State::Leaving(leave), Some(m)) => {
+            // Disks that hang may keep the pool's tasks for minutes: a successor, which fences this holder as if it had died, does not
+            // wait for their end. What takes this node out of the holders does.
+            (State::Leaving(leave) | State::Lost(leave @ Leave::GiveUp), Some(m)) if has_key => {
                 let transaction = match *leave {
                     Leave::Release => Transaction::release(&self.view, m.key),
                     Leave::GiveUp => Transaction::give_up(m.key),

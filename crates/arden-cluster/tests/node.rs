@@ -253,7 +253,12 @@ fn a_read_without_the_owner_key_confirms_nothing_whatever_its_revision() {
         w.say(Event::Registered { pool: POOL, epoch: Epoch(5), keys: vec![] });
         w.revision -= back;
         w.view.owner = None;
-        assert_eq!(w.read(), [STOP], "a restored etcd gives this revision to a state without this owner");
+        let actions = w.read();
+        assert_eq!(actions[0], STOP, "a restored etcd gives this revision to a state without this owner");
+        // Of a read that is older than what it knows it does not take that the key is gone.
+        let gives_up = |a: &Action| matches!(a, Action::Transact { transaction, .. } if transaction.owner == SetOwner::Delete && transaction.record.is_none());
+        assert_eq!(actions.len(), 1 + back as usize);
+        assert!(actions[1..].iter().all(gives_up), "{actions:?}");
     }
 }
 
@@ -379,23 +384,60 @@ fn who_drains_closes_first_and_is_a_holder_no_longer() {
 fn who_loses_the_disks_gives_up_and_stays_a_holder() {
     let mut w = World::new(vec![]);
     w.until(Stage::Owned);
-    assert_eq!(w.say(Event::DisksLost { pool: POOL, epoch: Epoch(5) }), [STOP]);
-    let leave = w.say(Event::Stopped { pool: POOL, epoch: Epoch(5) });
+    let leave = w.say(Event::DisksLost { pool: POOL, epoch: Epoch(5) });
+    assert_eq!(leave[0], STOP);
+    assert_eq!(w.say(Event::Stopped { pool: POOL, epoch: Epoch(5) }), [], "it was said already");
     w.committed(&leave);
     assert_eq!((w.view.owner, w.view.record.holders.clone()), (None, vec![holder(ME, 5)]));
     assert!(transaction(&w.say(Event::Tick)).is_none(), "others go first");
+}
+
+/// Its commands hang, and so does the end of the pool's tasks: others need not wait for that.
+#[test]
+fn who_loses_the_disks_gives_up_before_everything_has_stopped() {
+    let mut w = World::new(vec![]);
+    w.until(Stage::Owned);
+    let lost = w.say(Event::DisksLost { pool: POOL, epoch: Epoch(5) });
+    assert!(lost.contains(&STOP) && !w.serves());
+    assert_eq!(transaction(&lost).map(|t| (t.owner, t.record.clone())), Some((SetOwner::Delete, None)));
+    w.committed(&lost);
+    assert_eq!((w.view.owner, w.view.record.holders.clone()), (None, vec![holder(ME, 5)]), "it is to be fenced");
+    assert_eq!(w.stage(), Stage::Lost);
+    // Nobody else takes it: it does not either while something of it may run here.
+    for id in 2..10 {
+        w.now += TTL;
+        w.lease(id);
+        assert!(transaction(&w.read()).is_none() && w.stage() == Stage::Lost);
+    }
+    let acquire = w.say(Event::Stopped { pool: POOL, epoch: Epoch(5) });
+    let record = transaction(&acquire).and_then(|t| t.record.clone());
+    assert_eq!(record.map(|r| r.holders), Some(vec![holder(ME, 5), holder(ME, 6)]));
+}
+
+#[test]
+fn a_pool_that_was_given_up_is_anothers_before_everything_has_stopped() {
+    let mut w = World::new(vec![]);
+    w.until(Stage::Owned);
+    let lost = w.say(Event::DisksLost { pool: POOL, epoch: Epoch(5) });
+    w.committed(&lost);
+    w.view.owner = Some(OwnerKey { node: OTHER, epoch: Epoch(6), lease: LeaseId(8) });
+    w.revision += 1;
+    assert_eq!(w.read(), []);
+    assert_eq!((w.stage(), w.node.route(POOL)), (Stage::Lost, Route::Forward(OTHER, Epoch(6))));
+    assert_eq!(w.say(Event::Stopped { pool: POOL, epoch: Epoch(5) }), []);
+    assert_eq!(w.stage(), Stage::Unowned);
 }
 
 #[test]
 fn an_ownership_that_was_given_up_is_not_taken_up_again() {
     let mut w = World::new(vec![]);
     w.until(Stage::Owned);
-    w.say(Event::DisksLost { pool: POOL, epoch: Epoch(5) });
-    let leave = w.say(Event::Stopped { pool: POOL, epoch: Epoch(5) });
+    let leave = w.say(Event::DisksLost { pool: POOL, epoch: Epoch(5) });
     let number = match leave[..] {
-        [Action::Transact { number, .. }] => number,
+        [STOP, Action::Transact { number, .. }] => number,
         _ => panic!("{leave:?}"),
     };
+    w.say(Event::Stopped { pool: POOL, epoch: Epoch(5) });
     w.say(Event::Transacted { pool: POOL, number, outcome: Outcome::Unknown });
     let again = w.read();
     assert_eq!(w.stage(), Stage::Leaving);

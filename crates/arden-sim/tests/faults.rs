@@ -184,6 +184,8 @@ fn every_fault_happens_in_runs_of_clusters() {
         ("processes killed with commands on their way", c.aimed_kills),
         ("processes stopped until their successor serves", c.aimed_stops),
         ("disks given up with commands on their way", c.disks_given_up),
+        ("ownerships that do not end at once", c.stops_slow),
+        ("ownerships that never end", c.stops_endless),
         ("renewals answered late, with nothing after them", c.late_renewals),
         ("imports that fail", c.imports_failed),
         ("commands that take longer", s.disks.stalled),

@@ -38,6 +38,9 @@ pub struct Counts {
     pub held_registrations: u64,
     pub late_renewals: u64,
     pub disks_given_up: u64,
+    /// Ownerships whose tasks did not end at once, and those of them that never did.
+    pub stops_slow: u64,
+    pub stops_endless: u64,
     pub aimed_stops: u64,
     pub aimed_kills: u64,
     pub struck_at_fences: u64,
@@ -100,6 +103,8 @@ impl Counts {
             (&mut self.held_registrations, c.held_registrations),
             (&mut self.late_renewals, c.late_renewals),
             (&mut self.disks_given_up, c.disks_given_up),
+            (&mut self.stops_slow, c.stops_slow),
+            (&mut self.stops_endless, c.stops_endless),
             (&mut self.aimed_stops, c.aimed_stops),
             (&mut self.aimed_kills, c.aimed_kills),
             (&mut self.struck_at_fences, c.struck_at_fences),

@@ -250,6 +250,8 @@ pub(super) struct Machine {
     pub(super) stopped: Option<Stopped>,
     pub(super) clock: Clock,
     pub(super) open: Option<Open>,
+    /// The ownership whose end takes its time, and how long.
+    pub(super) stopping: Option<(Epoch, u64)>,
     /// What happened while it was stopped.
     pub(super) inbox: Vec<Event>,
     /// It goes on, and until then its node has not been told anything: other threads run first.
@@ -304,6 +306,7 @@ impl Machine {
             stopped: None,
             clock,
             open: None,
+            stopping: None,
             inbox: Vec::new(),
             deaf_ns: 0,
             doubtful: None,

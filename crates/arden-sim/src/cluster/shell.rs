@@ -82,10 +82,7 @@ impl World {
                     open.close();
                 }
             }
-            Action::Stop { epoch, .. } => {
-                self.drop_pool(i);
-                self.tell(i, Event::Stopped { pool: POOL, epoch });
-            }
+            Action::Stop { epoch, .. } => self.begin_to_stop(i, epoch),
             Action::StoreWentBack => self.counts.went_back += 1,
         }
     }
@@ -230,6 +227,33 @@ impl World {
             let at = self.t_ns + self.rng.range(1, late_max_ns);
             self.at(at, Happening::Orphan { id: open.id, disk });
         }
+    }
+
+    /// Ends the pool of an ownership. Disks that hang keep its tasks for a while: then nothing of it runs any more, or its tasks go on
+    /// until that is over.
+    fn begin_to_stop(&mut self, i: usize, epoch: Epoch) {
+        let hangs = self.machines[i].open.is_some() && self.trouble.is_on(self.t_ns) && self.rng.one_in(8);
+        if !hangs {
+            self.drop_pool(i);
+            return self.tell(i, Event::Stopped { pool: POOL, epoch });
+        }
+        self.counts.stops_slow += 1;
+        if self.rng.one_in(2) {
+            self.drop_pool(i);
+        } else if let Some(open) = &mut self.machines[i].open {
+            open.serves = false;
+        }
+        let until_ns = self.t_ns + self.rng.range(1_000_000, 10 * TTL_NS);
+        self.machines[i].stopping = Some((epoch, until_ns));
+    }
+
+    /// The end of an ownership that took its time.
+    pub(super) fn end_stop(&mut self, i: usize) {
+        let m = &mut self.machines[i];
+        let due = |(_, until_ns): &mut (Epoch, u64)| self.t_ns >= *until_ns;
+        let Some((epoch, _)) = (if m.runs() { m.stopping.take_if(due) } else { None }) else { return };
+        self.drop_pool(i);
+        self.tell(i, Event::Stopped { pool: POOL, epoch });
     }
 
     /// What a node must not do, whatever it was told (docs/cluster.md).

@@ -314,7 +314,7 @@ impl World {
         self.counts.kills += 1;
         self.drop_pool(i);
         let m = &mut self.machines[i];
-        (m.node, m.stopped, m.drains_ns, m.doubtful) = (None, None, None, None);
+        (m.node, m.stopped, m.stopping, m.drains_ns, m.doubtful) = (None, None, None, None, None);
         m.deaf_ns = 0;
         m.inbox.clear();
         m.starts_ns = self.t_ns;
@@ -375,6 +375,7 @@ impl World {
             }
         }
         self.join_paths(i);
+        self.end_stop(i);
         if self.machines[i].drains_ns.is_some_and(|at| t >= at) {
             self.machines[i].drains_ns = None;
             self.tell(i, Event::Resume);
@@ -387,6 +388,7 @@ impl World {
         // Without a disk that the map calls in use nobody opens the pool.
         let dead = self.trouble.dead.filter(|disk| self.is_missed(*disk));
         self.trouble.dead = dead;
+        self.end_stops();
         for m in &mut self.machines[..NODES] {
             (m.no_etcd_ns, m.no_clients_ns, m.lag_ns) = (0, 0, (0, 0));
             m.starts_ns = m.starts_ns.min(t);
@@ -406,6 +408,18 @@ impl World {
         match std::mem::replace(&mut self.trouble.restore, Restore::Never) {
             Restore::Back(..) | Restore::Decide(_) => self.trouble.restore = Restore::Decide(t),
             _ => {}
+        }
+    }
+
+    /// One node whose disks hang goes on so for good: the others serve. Where etcd was restored, a pool may have to be blocked, which waits for
+    /// the end of the ownership.
+    fn end_stops(&mut self) {
+        let t = self.t_ns;
+        let mut stays = self.counts.restores == 0;
+        for (_, until_ns) in self.machines.iter_mut().filter_map(|m| m.stopping.as_mut()) {
+            let for_good = std::mem::take(&mut stays);
+            self.counts.stops_endless += u64::from(for_good);
+            *until_ns = if for_good { u64::MAX } else { t };
         }
     }
 
