@@ -70,6 +70,11 @@ impl Node {
         self.pools.iter_mut().filter(|p| p.id() == pool).for_each(|p| p.set_may_own(may_own));
     }
 
+    /// Whether a fence of the pool changes its disks, as far as the node knows. Without being told it does.
+    pub fn set_fences_on_disks(&mut self, pool: PoolId, on_disks: bool) {
+        self.pools.iter_mut().filter(|p| p.id() == pool).for_each(|p| p.set_fences_on_disks(on_disks));
+    }
+
     /// Closes and releases the pool, if this node owns it under `epoch`.
     pub fn hand_over(&mut self, now_ns: u64, pool: PoolId, epoch: Epoch) -> Vec<Action> {
         self.pools.iter_mut().filter(|p| p.id() == pool).for_each(|p| p.hand_over(epoch));

@@ -105,6 +105,8 @@ pub(crate) struct Pool {
     takes_over: bool,
     /// Whether the pool is acquired at all.
     may_own: bool,
+    /// Whether a fence changes the disks: it leaves this node's key there, and may take away others' later than it is waited for.
+    fences_on_disks: bool,
     /// The ownership that is to be handed over.
     leaves: Option<Epoch>,
     view: View,
@@ -133,6 +135,7 @@ impl Pool {
             patience_ns,
             takes_over: true,
             may_own: true,
+            fences_on_disks: true,
             leaves: None,
             view: View::default(),
             seen: Revision::default(),
@@ -163,6 +166,10 @@ impl Pool {
 
     pub(crate) fn set_may_own(&mut self, may_own: bool) {
         self.may_own = may_own;
+    }
+
+    pub(crate) fn set_fences_on_disks(&mut self, on_disks: bool) {
+        self.fences_on_disks = on_disks;
     }
 
     pub(crate) fn hand_over(&mut self, epoch: Epoch) {
@@ -423,6 +430,9 @@ impl Pool {
         if matches!(self.state, State::Unowned) {
             self.adopt(now);
         }
+        if now.draining {
+            self.leave_fencing(out);
+        }
         let has_key = self.mine.is_some_and(|m| self.has_key(now, m));
         match (&mut self.state, self.mine) {
             (State::Unowned, _) => self.acquire(now, out),
@@ -448,6 +458,16 @@ impl Pool {
                 };
                 self.transact(now, transaction, out);
             }
+            _ => {}
+        }
+    }
+
+    /// A fence may fail for ever at this node and work at another. Nothing was written under this epoch, and nothing will be. But the next
+    /// owner has to know of the key on the disks, which would be one that etcd has forgotten, and that the fence of the others was begun.
+    fn leave_fencing(&mut self, out: &mut Vec<Action>) {
+        match self.state {
+            State::Fencing(_) if !self.fences_on_disks => self.state = State::Leaving(Leave::Release),
+            State::Fencing(_) | State::Clearing(_) => self.end(Leave::GiveUp, out),
             _ => {}
         }
     }

@@ -392,6 +392,48 @@ fn who_loses_the_disks_gives_up_and_stays_a_holder() {
     assert!(transaction(&w.say(Event::Tick)).is_none(), "others go first");
 }
 
+/// A fence that fails here may work at another node. What was asked of the disks may still come to them: a key, and the removal of others.
+#[test]
+fn who_drains_while_it_fences_gives_up_and_stays_a_holder() {
+    let mut w = World::new(vec![holder(OTHER, 4)]);
+    w.until(Stage::Fencing);
+    let actions = w.say(Event::Drain);
+    assert_eq!(actions[0], STOP);
+    w.committed(&actions);
+    assert_eq!((w.view.owner, w.view.record.holders.clone()), (None, vec![holder(OTHER, 4), holder(ME, 5)]));
+    assert_eq!(w.say(Event::Stopped { pool: POOL, epoch: Epoch(5) }), []);
+    assert_eq!((w.stage(), w.view.record.written), (Stage::Unowned, Epoch(4)));
+}
+
+/// Of keys that were found on the disks, too: the record says by then that the holders were fenced.
+#[test]
+fn who_drains_while_it_fences_keys_that_it_found_gives_up() {
+    let mut w = World::new(vec![]);
+    w.until(Stage::Registering);
+    w.say(Event::Registered { pool: POOL, epoch: Epoch(5), keys: vec![holder(OTHER, 3)] });
+    assert_eq!(w.stage(), Stage::Fencing);
+    let actions = w.say(Event::Drain);
+    assert_eq!(actions[0], STOP);
+    w.committed(&actions);
+    assert_eq!((w.view.owner, w.view.record.holders.clone()), (None, vec![holder(ME, 5)]));
+}
+
+/// An agent fences a machine: nothing was asked of the disks yet, and the next owner has no reason to switch this node off.
+#[test]
+fn who_drains_while_an_agent_fences_is_a_holder_no_longer() {
+    let mut w = World::new(vec![holder(OTHER, 4)]);
+    w.node.set_fences_on_disks(POOL, false);
+    w.until(Stage::Fencing);
+    let actions = w.say(Event::Drain);
+    assert!(!actions.contains(&STOP), "nothing runs: {actions:?}");
+    w.committed(&actions);
+    assert_eq!((w.view.owner, w.view.record.holders.clone()), (None, vec![holder(OTHER, 4)]));
+    assert_eq!((w.stage(), w.view.record.written), (Stage::Unowned, Epoch(4)));
+    assert!(transaction(&w.say(Event::Fenced { pool: POOL, epoch: Epoch(5), holder: holder(OTHER, 4) })).is_none());
+    let again = w.say(Event::Resume);
+    assert_eq!(transaction(&again).and_then(|t| t.record.clone()).map(|r| r.epoch), Some(Epoch(6)));
+}
+
 /// Its commands hang, and so does the end of the pool's tasks: others need not wait for that.
 #[test]
 fn who_loses_the_disks_gives_up_before_everything_has_stopped() {

@@ -1,5 +1,7 @@
 //! A daemon that is a node: what it has of etcd, and what an administrator asks of it.
 
+mod pools;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
@@ -21,7 +23,7 @@ use arden_admin::{
     secret,
     state::StateStore,
 };
-use arden_cluster::{Epoch, Holder, PoolId, Record, Stage};
+use arden_cluster::{Epoch, HOLDERS_MAX, Holder, PoolId, Record, Stage};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -337,18 +339,6 @@ impl ClusterApi {
         Ok(self.member.trust.change(&self.member.etcd, conditions, vec![Then::Put(key, value, 0)])?.is_some())
     }
 
-    /// Waits until what this node knows of the pool is so.
-    fn until(&self, pool: PoolId, wait: Duration, is: impl Fn(&PoolState) -> bool) -> bool {
-        let end = Instant::now() + wait;
-        while Instant::now() < end {
-            if is(&self.seen_of(pool)) {
-                return true;
-            }
-            thread::sleep(POLL);
-        }
-        false
-    }
-
     /// Tries it again while a node that has just started may come to be ready: a lease of its run of before may have to end first.
     fn soon<T>(&self, attempt: impl Fn() -> Result<Attempt<T>>) -> Result<T> {
         let end = Instant::now() + Duration::from_secs(self.member.membership.cluster.lease_seconds) + READY_WAIT;
@@ -358,38 +348,6 @@ impl ClusterApi {
                 Attempt::NotYet(why) if Instant::now() > end => return Err(why),
                 Attempt::NotYet(_) => thread::sleep(READY_POLL),
             }
-        }
-    }
-
-    /// The node, if it can take a pool now.
-    fn ready(&self, node: &str) -> Result<Attempt<NodeInfo>> {
-        let node = self.node(node)?;
-        if !node.alive {
-            let why = conflict(format!("node {} is not alive", node.name), "`arden node list` shows who is");
-            return Ok(Attempt::NotYet(why));
-        }
-        Ok(match departure::takes_pools(&self.member.etcd, &self.member.peers, node.number, &node.run) {
-            Ok(()) => Attempt::Done(node),
-            Err(why) => {
-                Attempt::NotYet(conflict(format!("node {} cannot take the pool now: {why}", node.name), "try again"))
-            }
-        })
-    }
-
-    /// A blocked pool: the record's epoch and `written` become the newest of record and labels, and there are no holders.
-    fn unblock(&self, pool: PoolId, keys: &PoolKeys) -> Result<()> {
-        let hands = self.member.hands.lock().clone();
-        let hands = hands.ok_or_else(|| conflict("this node is just starting", "try again"))?;
-        let labels =
-            hands.newest_epoch(pool).map_err(|e| AdminError::failed(e, "this node has to reach the pool's disks"))?;
-        let old = &keys.view.record;
-        let newest = Epoch(labels.0.max(old.epoch.0).max(old.blocked.map_or(0, |e| e.0)));
-        let record = Record { epoch: newest, holders: Vec::new(), written: newest, blocked: None };
-        let names = self.member.membership.names();
-        let conditions = vec![If::Changed(names.record(pool), keys.view.changed.0), If::Changed(names.owner(pool), 0)];
-        match self.put(names.record(pool), keys::encode_record(&record), conditions)? {
-            true => Ok(()),
-            false => Err(conflict("the pool's record changed meanwhile", "look again with `arden pool list`")),
         }
     }
 }
@@ -409,6 +367,11 @@ fn stage_name(stage: Option<Stage>) -> &'static str {
     }
 }
 
+/// Nobody acquires a pool with so many holders, and only an owner makes them fewer.
+fn is_full(state: &PoolState) -> bool {
+    state.keys.view.owner.is_none() && state.keys.view.record.holders.len() >= HOLDERS_MAX
+}
+
 fn ownership(pool: String, state: &PoolState, nodes: &BTreeMap<u16, String>) -> PoolOwnership {
     let record = &state.keys.view.record;
     let holder = |h: &Holder| format!("{}:{}", names_of(nodes, h.node), h.epoch.0);
@@ -420,6 +383,12 @@ fn ownership(pool: String, state: &PoolState, nodes: &BTreeMap<u16, String>) -> 
     };
     let reason = match record.blocked {
         Some(label) => format!("a label or key bears the epoch {}, which etcd does not know", label.0),
+        None if is_full(state) => {
+            format!(
+                "{} ownerships ended without being fenced, and there may not be more: `arden pool take` decides",
+                record.holders.len()
+            )
+        }
         None => state.reason.clone(),
     };
     let config = &state.keys.config;
@@ -608,32 +577,6 @@ impl ClusterAdmin for ClusterApi {
         }
     }
 
-    fn move_pool(&self, pool: &str, to: &PoolMove) -> Result<PoolOwnership> {
-        let id = self.pool(pool)?;
-        let node = self.soon(|| self.ready(&to.to))?;
-        let state = self.seen_of(id);
-        let owner = state.keys.view.owner.ok_or_else(|| conflict(format!("nobody owns the pool {pool}"), "wait"))?;
-        if owner.node.0 == node.number {
-            return Ok(self.shown(id));
-        }
-        let names = self.member.membership.names();
-        let value = keys::encode(&MoveValue { to: node.number, epoch: owner.epoch.0 });
-        let conditions = vec![If::Changed(names.record(id), state.keys.view.changed.0)];
-        if !self.put(names.moving(id), value, conditions)? {
-            return Err(conflict("the pool's owner changed meanwhile", "look again with `arden pool list`"));
-        }
-        let there = |s: &PoolState| {
-            let newer = s.keys.view.owner.is_some_and(|o| o.node.0 == node.number && o.epoch > owner.epoch);
-            // `written` rises when the new owner goes on to import.
-            newer && s.keys.view.record.written > owner.epoch
-        };
-        if !self.until(id, MOVE_WAIT, there) {
-            let hint = "`arden pool list` shows how far it is; another node takes it if that one cannot";
-            return Err(AdminError::failed(format!("{} did not get the pool in time", to.to), hint));
-        }
-        Ok(self.shown(id))
-    }
-
     fn move_client(&self, order: &ClientMove) -> Result<ClientMove> {
         let cluster = self.cluster()?;
         let node = cluster
@@ -658,119 +601,16 @@ impl ClusterAdmin for ClusterApi {
         Ok(order.clone())
     }
 
+    fn move_pool(&self, pool: &str, to: &PoolMove) -> Result<PoolOwnership> {
+        self.hand_to(pool, to)
+    }
+
     fn take_pool(&self, pool: &str, take: &PoolTake) -> Result<PoolOwnership> {
-        let id = self.pool(pool)?;
-        let state = self.seen_of(id);
-        let record = &state.keys.view.record;
-        let seen = self.member.seen.lock();
-        let holders: Vec<String> = record.holders.iter().map(|h| names_of(&seen.nodes, h.node)).collect();
-        let owner = state.keys.view.owner.filter(|o| o.node.0 != self.member.number());
-        let owner = owner.map(|o| names_of(&seen.nodes, o.node));
-        drop(seen);
-        if !take.sure {
-            let error = match holders.is_empty() {
-                true => "nothing is known of who may still write to the disks".to_string(),
-                false => format!("these may still write to the disks, and would destroy data: {}", holders.join(", ")),
-            };
-            return Err(AdminError::invalid(error, "switch them off, then repeat it with --i-am-sure"));
-        }
-        if let Some(owner) = owner {
-            return Err(conflict(
-                format!("node {owner} owns the pool, or is about to"),
-                "run this there, or stop that node",
-            ));
-        }
-        if state.stage == Some(Stage::Owned) {
-            return Ok(self.shown(id));
-        }
-        tracing::warn!(pool, holders = holders.join(", "), "an administrator says that no holder writes any more");
-        if record.blocked.is_some() {
-            self.unblock(id, &state.keys)?;
-        }
-        let (reply, answer) = oneshot::channel();
-        let gone = || AdminError::failed("the node is stopping", "");
-        self.member.inputs.send(Input::Sure(id, reply)).map_err(|_| gone())?;
-        answer.blocking_recv().map_err(|_| gone())?;
-        if !self.until(id, MOVE_WAIT, |s| s.stage == Some(Stage::Owned)) {
-            return Err(AdminError::failed("the pool was not taken in time", "`arden pool list` shows why"));
-        }
-        Ok(self.shown(id))
+        self.take(pool, take)
     }
 
     fn set_fence(&self, pool: &str, fence: &PoolFence) -> Result<PoolOwnership> {
-        let id = self.pool(pool)?;
-        let wanted = Fence::parse(&fence.fence, &fence.options)?;
-        let state = self.seen_of(id);
-        let old = &state.keys.config;
-        let before = Fence::parse(&old.fence, &old.fence_options).ok().and_then(|f| f.on_disks());
-        match (before, wanted.on_disks()) {
-            // A node that was fenced may be stopped in the middle of a write, which would pass.
-            (Some(before), wanted) if wanted != Some(before) => {
-                return Err(conflict(
-                    format!(
-                        "a change from the fence {} to another, or to other options, is not supported",
-                        before.name()
-                    ),
-                    "its reservations keep nodes away that were fenced and may still run",
-                ));
-            }
-            (None, Some(reserve)) => return self.begin_reservations(id, &state, reserve, fence),
-            _ => {}
-        }
-        let value =
-            ConfigValue { fence: fence.fence.clone(), fence_options: fence.options.clone(), keyless: old.keyless };
-        if !self.put(self.member.membership.names().config(id), keys::encode(&value), Vec::new())? {
-            return Err(conflict("etcd does not have this cluster", "restore etcd"));
-        }
-        self.until(id, Duration::from_secs(5), |s| s.keys.config == value);
-        Ok(self.shown(id))
-    }
-}
-
-impl ClusterApi {
-    /// Sets a fence on the disks. The present owner has no keys on the disks: it hands the pool over to itself, and registers them.
-    fn begin_reservations(
-        &self,
-        pool: PoolId,
-        state: &PoolState,
-        reserve: Reserve,
-        fence: &PoolFence,
-    ) -> Result<PoolOwnership> {
-        let hands = self.member.hands.lock().clone();
-        let hands = hands.ok_or_else(|| conflict("this node is just starting", "try again"))?;
-        let needs = match reserve {
-            Reserve::Scsi => "the fence scsi needs SCSI disks that all nodes reach",
-            Reserve::Nvme { .. } => "the fence nvme needs NVMe namespaces with reservations that all nodes reach",
-        };
-        hands.check_disks(pool, reserve).map_err(|why| conflict(why, needs))?;
-        self.member.claim_names(&hands.names_at_disks(pool, reserve).map_err(|why| conflict(why, needs))?)?;
-        let keys = &state.keys;
-        let owner = keys.view.owner.filter(|o| keys.view.record.holders.iter().all(|h| h.epoch == o.epoch));
-        let owner = owner.ok_or_else(|| conflict("nobody owns the pool for sure yet", "wait until it is owned"))?;
-        let names = self.member.membership.names();
-        let value = ConfigValue {
-            fence: fence.fence.clone(),
-            fence_options: fence.options.clone(),
-            keyless: keys.view.record.epoch.0,
-        };
-        let again = MoveValue { to: owner.node.0, epoch: owner.epoch.0 };
-        let conditions = vec![If::Changed(names.record(pool), keys.view.changed.0)];
-        let then = vec![
-            Then::Put(names.config(pool), keys::encode(&value), 0),
-            Then::Put(names.moving(pool), keys::encode(&again), 0),
-        ];
-        if self.member.trust.change(&self.member.etcd, conditions, then)?.is_none() {
-            return Err(conflict("the pool's owner changed meanwhile", "try again"));
-        }
-        let begun = |s: &PoolState| {
-            let record = &s.keys.view.record;
-            s.keys.config == value && s.keys.view.owner.is_some() && record.written.0 > value.keyless
-        };
-        if !self.until(pool, MOVE_WAIT, begun) {
-            let hint = "`arden pool list` shows why";
-            return Err(AdminError::failed("the owner did not register its keys in time", hint));
-        }
-        Ok(self.shown(pool))
+        self.fence_with(pool, fence)
     }
 }
 

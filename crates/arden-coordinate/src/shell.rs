@@ -533,6 +533,7 @@ impl Shell {
         let is_sure = |h: &Holder| h.node.0 == self.parts.node || self.sure.contains(&(pool, *h));
         let sure = keys.view.record.holders.iter().all(is_sure);
         let keyless = |h: &Holder| h.node.0 != self.parts.node && h.epoch.0 <= keys.config.keyless;
+        self.node.set_fences_on_disks(pool, !matches!(fences, Ok(Fence::Agent { .. } | Fence::None)));
         let fences = match fences {
             Ok(Fence::Agent { .. }) => true,
             Ok(Fence::Disks(_)) => !keys.view.record.holders.iter().any(keyless),

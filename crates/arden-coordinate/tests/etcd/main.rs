@@ -3,6 +3,7 @@
 
 mod alive;
 mod joining;
+mod pools;
 mod removed;
 
 use std::{
@@ -13,7 +14,7 @@ use std::{
     process::{Child, Command, Stdio},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -27,8 +28,8 @@ use arden_admin::{
 };
 use arden_cluster::{Epoch, Holder, ImportError, PoolId};
 use arden_coordinate::{
-    ClientFiles, ClusterApi, Etcd, EtcdFiles, EtcdStore, Hands, Member, NewCluster, Opening, PoolGate, Reserve, Victim,
-    departure, membership,
+    ClientFiles, ClusterApi, Etcd, EtcdFiles, EtcdStore, Hands, Member, Names, NewCluster, Opening, PoolGate, Reserve,
+    Victim, departure, membership,
     peers::{Listener, PeerError},
 };
 use arden_testkit::state::{Open, failures};
@@ -215,6 +216,8 @@ fn an_emptied_etcd_is_refused_and_no_state_is_read_from_it() {
 
 /// A daemon without pools.
 struct NoPools {
+    /// It opens any pool all the same.
+    opens: AtomicBool,
     /// By which disks know its machine.
     name: Mutex<String>,
     /// How often it was asked to register its key or to fence.
@@ -224,13 +227,14 @@ struct NoPools {
 impl Default for NoPools {
     /// Every node has the same name.
     fn default() -> NoPools {
-        NoPools { name: Mutex::new("nvme:01".into()), entered: AtomicU32::new(0) }
+        NoPools { opens: AtomicBool::new(false), name: Mutex::new("nvme:01".into()), entered: AtomicU32::new(0) }
     }
 }
 
 impl Hands for NoPools {
     fn import(&self, _: PoolId, _: Opening) -> Result<(), (ImportError, String)> {
-        Err((ImportError::Other, "there is none".to_string()))
+        let error = (ImportError::Other, "there is none".to_string());
+        if self.opens.load(Ordering::SeqCst) { Ok(()) } else { Err(error) }
     }
     fn fence_disks(&self, _: PoolId, _: Reserve, _: Holder, _: Victim) -> Result<(), String> {
         self.entered.fetch_add(1, Ordering::SeqCst);
@@ -252,7 +256,7 @@ impl Hands for NoPools {
     }
     fn stop(&self, _: PoolId) {}
     fn newest_epoch(&self, _: PoolId) -> Result<Epoch, String> {
-        Err("there is none".to_string())
+        if self.opens.load(Ordering::SeqCst) { Ok(Epoch(4)) } else { Err("there is none".to_string()) }
     }
 }
 
@@ -499,20 +503,26 @@ impl Two {
 
     /// With this configuration of the pool, and nodes that disks know by these names.
     fn with(config: Option<&str>, known_as: [&str; 2]) -> Option<Two> {
+        // A pool that nobody can open: its keys are what counts.
+        let hands = known_as.map(|name| Arc::new(NoPools { name: Mutex::new(name.into()), ..NoPools::default() }));
+        Two::started(hands, |etcd, names| {
+            if let Some(config) = config {
+                etcd.put_now(&names.config(POOL), config.as_bytes()).unwrap();
+            }
+        })
+    }
+
+    /// `prepare` changes the cluster before the first node of it starts.
+    fn started(hands: [Arc<NoPools>; 2], prepare: impl FnOnce(&Arc<Etcd>, &Names)) -> Option<Two> {
         let server = Server::start()?;
         let directories = [server.directory("a"), server.directory("b")];
-        // A pool that nobody can open: its keys are what counts.
         let a = membership::init(&directories[0], &server.cluster(), |_| Ok(vec![(POOL, Epoch(4))])).unwrap();
-        if let Some(config) = config {
-            let etcd = Etcd::start(std::slice::from_ref(&server.url), None).unwrap();
-            etcd.put_now(&a.names().config(POOL), config.as_bytes()).unwrap();
-        }
+        prepare(&Etcd::start(std::slice::from_ref(&server.url), None).unwrap(), &a.names());
         let a = Member::connect(directories[0].path(), a).unwrap();
         let token = a.new_token().unwrap().token;
         let b = membership::join(&directories[1], std::slice::from_ref(&server.url), None, &token, "b").unwrap();
         let b = Member::connect(directories[1].path(), b).unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let hands = known_as.map(|name| Arc::new(NoPools { name: Mutex::new(name.into()), ..NoPools::default() }));
         let listeners =
             runtime.block_on(async { [listen_with(&a, &hands[0]).await, listen_with(&b, &hands[1]).await] });
         let two = Two { server, directories, members: [a, b], hands, runtime, listeners };

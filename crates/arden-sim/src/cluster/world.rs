@@ -323,6 +323,7 @@ impl World {
         let m = &mut self.machines[i];
         if m.node.is_none() && t_ns >= m.starts_ns {
             m.start(TTL_NS);
+            m.node.iter_mut().for_each(|n| n.set_fences_on_disks(POOL, self.shows_keys));
             m.run += 1;
             m.entered = Entered::default();
             m.ticks_ns = t_ns;
