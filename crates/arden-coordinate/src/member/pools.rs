@@ -23,6 +23,11 @@ impl ClusterApi {
             let why = conflict(format!("node {} is not alive", node.name), "`arden node list` shows who is");
             return Ok(Attempt::NotYet(why));
         }
+        // It would not acquire the pool, for which the others would wait.
+        if node.drained {
+            let hint = format!("`arden node resume {}` first, or move the pool to another node", node.name);
+            return Err(conflict(format!("node {} is drained, and owns no pools", node.name), hint));
+        }
         Ok(match departure::takes_pools(&self.member.etcd, &self.member.peers, node.number, &node.run) {
             Ok(()) => Attempt::Done(node),
             Err(why) => {
@@ -59,9 +64,11 @@ impl ClusterApi {
         }
         let names = self.member.membership.names();
         let value = keys::encode(&MoveValue { to: node.number, epoch: owner.epoch.0 });
-        let conditions = vec![If::Changed(names.record(id), state.keys.view.changed.0)];
+        let conditions =
+            vec![If::Changed(names.record(id), state.keys.view.changed.0), If::Changed(names.drain(node.number), 0)];
         if !self.put(names.moving(id), value, conditions)? {
-            return Err(conflict("the pool's owner changed meanwhile", "look again with `arden pool list`"));
+            let error = format!("the pool's owner changed meanwhile, or node {} was drained", node.name);
+            return Err(conflict(error, "look again with `arden pool list` and `arden node list`"));
         }
         let there = |s: &PoolState| {
             let newer = s.keys.view.owner.is_some_and(|o| o.node.0 == node.number && o.epoch > owner.epoch);

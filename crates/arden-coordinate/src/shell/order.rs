@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use arden_cluster::NodeId;
 
 use super::{Seen, Shell};
-use crate::keys::PoolKeys;
+use crate::keys::{MoveValue, PoolKeys};
 
 /// How much longer the next node in the order waits before it acquires a free pool.
 const STEP: Duration = Duration::from_millis(300);
@@ -26,12 +26,15 @@ impl Shell {
     /// where the pool is being moved, everybody behind the node that it is for.
     pub(super) fn patience(&self, keys: &PoolKeys, last_owner: Option<NodeId>) -> Duration {
         let record = &keys.view.record;
-        let moving = keys.moving.filter(|m| m.epoch == record.epoch.0);
+        let seen = self.parts.seen.lock();
+        let (candidates, is_drained) = (candidates(&seen), |m: &MoveValue| seen.drained.contains(&m.to));
+        let moving = keys.moving.filter(|m| m.epoch == record.epoch.0 && !is_drained(m));
+        drop(seen);
         if moving.is_some_and(|m| m.to == self.parts.node) {
             return Duration::ZERO;
         }
         let last = keys.view.owner.map(|o| o.node).or(record.holders.last().map(|h| h.node)).or(last_owner);
-        let rank = rank(&candidates(&self.parts.seen.lock()), self.parts.node, last.map(|n| n.0));
+        let rank = rank(&candidates, self.parts.node, last.map(|n| n.0));
         STEP * rank as u32 + if moving.is_some() { self.ttl * 2 } else { Duration::ZERO }
     }
 }

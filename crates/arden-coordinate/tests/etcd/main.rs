@@ -552,6 +552,11 @@ impl Two {
         membership::join(&self.server.directory(dir), urls, None, &token, name).unwrap()
     }
 
+    fn etcd(&self) -> (Arc<Etcd>, Names) {
+        let names = membership::load(self.directories[0].path()).unwrap().unwrap().names();
+        (Etcd::start(std::slice::from_ref(&self.server.url), None).unwrap(), names)
+    }
+
     fn put_record(&self, holders: &str) {
         let names = membership::load(self.directories[0].path()).unwrap().unwrap().names();
         let value = format!(r#"{{"epoch":9,"holders":[{holders}],"written":9,"blocked":null}}"#);

@@ -1,7 +1,7 @@
 //! What an administrator asks of pools, where nodes and records are not as they mostly are.
 
 use arden_admin::{
-    cluster::{PoolOwnership, PoolTake},
+    cluster::{PoolMove, PoolOwnership, PoolTake},
     storage::PoolRecord,
 };
 
@@ -54,5 +54,28 @@ fn a_pool_with_too_many_holders_is_taken_by_an_administrator() {
     let taken = api.take_pool(TANK, &PoolTake { sure: true }).unwrap();
     assert_eq!((taken.state.as_str(), taken.owner.as_str(), taken.epoch, taken.written), ("owned", "a", 21, 21));
     assert_eq!((taken.holders, taken.reason.as_str()), (vec!["a:21".to_string()], ""));
+    two.members.iter().for_each(|m| m.leave());
+}
+
+/// The owner would release the pool, and nobody acquire it.
+#[test]
+fn a_pool_is_not_moved_to_a_drained_node() {
+    let Some(two) = Two::started(opening(), |_, _| {}) else { return };
+    let (a, b) = (two.api(0), two.api(1));
+    name_the_pool(&a);
+    until("somebody has it", || [&a, &b].iter().any(|api| shown(api).state == "owned"));
+    let (owner, other) = if shown(&a).state == "owned" { ("a", "b") } else { ("b", "a") };
+    assert!(a.change_node(other, &NodeChange { drained: true }).unwrap().drained);
+    let (before, begun) = (shown(&a), Instant::now());
+    let error = a.move_pool(TANK, &PoolMove { to: other.into() }).unwrap_err();
+    assert!(error.kind == ErrorKind::Conflict && error.error.contains("is drained"), "{error}");
+    assert!(error.hint.contains("arden node resume"), "{}", error.hint);
+    assert!(begun.elapsed() < Duration::from_secs(10), "it does not wait");
+    let after = shown(&a);
+    assert_eq!((after.owner.as_str(), after.epoch), (owner, before.epoch), "the owner keeps it");
+    let (etcd, names) = two.etcd();
+    assert!(etcd.read_now(&names.moving(POOL), &names.cluster()).unwrap().get(&names.moving(POOL)).is_none());
+    a.change_node(other, &NodeChange { drained: false }).unwrap();
+    assert_eq!(a.move_pool(TANK, &PoolMove { to: other.into() }).unwrap().owner, other);
     two.members.iter().for_each(|m| m.leave());
 }

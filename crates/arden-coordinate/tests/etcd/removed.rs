@@ -9,11 +9,6 @@ fn is_removed(error: &AdminError) -> bool {
 }
 
 impl Two {
-    fn etcd(&self) -> (Arc<Etcd>, arden_coordinate::Names) {
-        let names = membership::load(self.directories[0].path()).unwrap().unwrap().names();
-        (Etcd::start(std::slice::from_ref(&self.server.url), None).unwrap(), names)
-    }
-
     /// Whether the second node learns within this time that it was removed.
     fn learns(&self, within: Duration) -> bool {
         let removed = self.members[1].removed();
