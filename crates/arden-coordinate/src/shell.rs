@@ -2,12 +2,14 @@
 //! daemon. Owns when each is asked, and that the answers of one pool come in their order. Decides nothing by itself.
 
 mod claiming;
+mod fencing;
 mod lease;
 mod on_disks;
 mod order;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
+    panic::{self, AssertUnwindSafe},
     sync::{Arc, atomic::AtomicBool, mpsc::Sender},
     thread,
     time::Duration,
@@ -24,7 +26,7 @@ use on_disks::OnDisks;
 pub use on_disks::{Reserved, Victim};
 
 use crate::{
-    agent::{self, Fence, Reserve},
+    agent::{Fence, Reserve},
     claims::Claims,
     clock,
     etcd::{Etcd, Found},
@@ -137,6 +139,11 @@ pub enum Input {
     },
     /// No disk of the pool answers this ownership any more.
     NoDisks {
+        pool: PoolId,
+        epoch: Epoch,
+    },
+    /// A job of the pool has panicked; the log has the message.
+    Panicked {
         pool: PoolId,
         epoch: Epoch,
     },
@@ -433,14 +440,10 @@ impl Shell {
                     }
                     self.tell(Event::Registered { pool, epoch, keys });
                 }
-                Err(why) => {
-                    self.tell(Event::DisksLost { pool, epoch });
-                    self.because(pool, why);
-                }
+                Err(why) => self.give_up(pool, epoch, &why),
             },
             Input::Refused { pool, epoch } => {
-                self.tell(Event::DisksLost { pool, epoch });
-                self.because(pool, "reservation conflict: another node has fenced this one".to_string());
+                self.give_up(pool, epoch, "reservation conflict: another node has fenced this one");
             }
             // What comes late, or because another node has fenced this one, is known already.
             Input::NoDisks { pool, epoch } => {
@@ -449,6 +452,9 @@ impl Shell {
                 if serves {
                     self.because(pool, "no disk of the pool answers this node".to_string());
                 }
+            }
+            Input::Panicked { pool, epoch } => {
+                self.give_up(pool, epoch, "arden panicked in its work for the pool, see the log");
             }
             Input::Sure(pool, reply) => {
                 let _ = reply.send(self.sure_of(pool));
@@ -488,6 +494,11 @@ impl Shell {
             self.drained = is_drained;
             self.tell(if is_drained { Event::Drain } else { Event::Resume });
         }
+    }
+
+    fn give_up(&mut self, pool: PoolId, epoch: Epoch, why: &str) {
+        self.tell(Event::DisksLost { pool, epoch });
+        self.because(pool, why.to_string());
     }
 
     fn because(&self, pool: PoolId, why: String) {
@@ -682,12 +693,12 @@ impl Shell {
             Action::Serve { pool, epoch } => {
                 let Some((_, gate)) = self.gates.get(&pool).filter(|(of, _)| *of == epoch).cloned() else { return };
                 let hands = self.parts.hands.clone();
-                self.work(pool, move || hands.serve(pool, &gate));
+                self.work(pool, epoch, move || hands.serve(pool, &gate));
             }
             Action::Close { pool, epoch } => {
                 let (hands, inputs) = (self.parts.hands.clone(), self.send_to());
                 let gate = self.gates.get(&pool).map(|(_, gate)| gate.clone());
-                self.work(pool, move || {
+                self.work(pool, epoch, move || {
                     thread::sleep(CLOSING_GRACE);
                     gate.iter().for_each(|gate| gate.close());
                     let closed = hands.close(pool);
@@ -697,7 +708,7 @@ impl Shell {
             }
             Action::Stop { pool, epoch } => {
                 let (hands, inputs) = (self.parts.hands.clone(), self.send_to());
-                self.work(pool, move || {
+                self.work(pool, epoch, move || {
                     hands.stop(pool);
                     let _ = inputs.send(Input::Node(Event::Stopped { pool, epoch }));
                 });
@@ -709,7 +720,17 @@ impl Shell {
         }
     }
 
-    fn work(&self, pool: PoolId, job: impl FnOnce() + Send + 'static) {
+    /// On the pool's thread, behind what was asked of it before.
+    fn work(&self, pool: PoolId, epoch: Epoch, job: impl FnOnce() + Send + 'static) {
+        let inputs = self.send_to();
+        // What panics has not told how far it came. The thread goes on, as the pool has to be stopped; else the owner key would stay under a
+        // good lease, with nobody behind it. The daemon goes on too, for its other pools. The ownership is given up, so the next owner
+        // fences this one. What panics while it stops is never told as stopped: then this process does not acquire the pool again.
+        let job = move || {
+            if panic::catch_unwind(AssertUnwindSafe(job)).is_err() {
+                let _ = inputs.send(Input::Panicked { pool, epoch });
+            }
+        };
         if let Some(worker) = self.workers.get(&pool) {
             let _ = worker.send(Box::new(job));
         }
@@ -729,7 +750,7 @@ impl Shell {
         // The keys of etcd that have confirmed the registration say what the fence is, and have been since this epoch began.
         let reserves = self.fence_of(pool).ok().and_then(|f| f.on_disks());
         let changed = reserved.as_ref().map(|r| r.reserve) != reserves;
-        self.work(pool, move || {
+        self.work(pool, epoch, move || {
             if changed {
                 let text = "the fence of the pool was changed meanwhile".to_string();
                 let _ = inputs.send(Input::NotImported { pool, epoch, why: ImportError::Other, text });
@@ -743,41 +764,6 @@ impl Shell {
             };
             let _ = inputs.send(input);
         });
-    }
-
-    fn fence(&mut self, pool: PoolId, epoch: Epoch, victim: Victim) {
-        let (inputs, holder) = (self.send_to(), victim.holder);
-        let done = move |result| _ = inputs.send(Input::Fence { pool, epoch, victim, result });
-        let keyless = self.parts.seen.lock().pools.get(&pool).map_or(0, |p| p.keys.config.keyless);
-        let reserves = self.fence_of(pool).ok().and_then(|f| f.on_disks());
-        if let Some(reserve) = reserves.filter(|_| holder.epoch.0 > keyless) {
-            return self.fence_on_disks(pool, epoch, reserve, victim);
-        }
-        // An earlier run of this node, or what it had open before: the kernel holds the locks of the disks until the last command has
-        // ended, and the import waits for them.
-        if holder.node.0 == self.parts.node || self.sure.contains(&(pool, holder)) {
-            return done(Ok(()));
-        }
-        let seen = self.parts.seen.lock();
-        let config = seen.pools.get(&pool).map(|p| p.keys.config.clone()).unwrap_or_default();
-        let name = seen.nodes.get(&holder.node.0).cloned();
-        drop(seen);
-        match (Fence::parse(&config.fence, &config.fence_options), name) {
-            (Ok(Fence::Agent { program, options }), Some(name)) => {
-                tracing::warn!(node = name, agent = %program.display(), "fencing");
-                let run = move || done(agent::fence(&program, &options, &name));
-                if let Err(e) = thread::Builder::new().name("arden-fence".into()).spawn(run) {
-                    tracing::error!("no thread for the fence: {e}");
-                }
-            }
-            (Ok(Fence::Disks(reserve)), _) => done(Err(format!(
-                "a holder became one before the fence {} was set, and has no keys: `arden pool take` decides",
-                reserve.name()
-            ))),
-            (Ok(Fence::None), _) => done(Err("the pool has no fence: `arden pool take` decides".to_string())),
-            (_, None) => done(Err(format!("node {} is not known", holder.node.0))),
-            (Err(e), _) => done(Err(format!("the fence of the pool is not usable: {e}"))),
-        }
     }
 }
 

@@ -78,7 +78,7 @@ impl Shell {
         };
         let fenced = self.on_disks(pool, epoch).map(|k| k.fenced.clone()).unwrap_or_default();
         let (hands, me, claims) = (self.parts.hands.clone(), self.me(epoch), self.claims_for(pool, reserve, epoch));
-        self.work(pool, move || {
+        self.work(pool, epoch, move || {
             let result = claims().and_then(|()| hands.register_disks(pool, reserve, me, &fenced));
             let _ = inputs.send(Input::Registered { pool, epoch, reserve, result });
         });
@@ -88,7 +88,7 @@ impl Shell {
     pub(super) fn fence_on_disks(&mut self, pool: PoolId, epoch: Epoch, reserve: Reserve, victim: Victim) {
         let (hands, inputs, me) = (self.parts.hands.clone(), self.send_to(), self.me(epoch));
         let claims = self.claims_for(pool, reserve, epoch);
-        self.work(pool, move || {
+        self.work(pool, epoch, move || {
             let result = claims().and_then(|()| hands.fence_disks(pool, reserve, me, victim));
             let _ = inputs.send(Input::Fence { pool, epoch, victim, result });
         });

@@ -218,6 +218,8 @@ fn an_emptied_etcd_is_refused_and_no_state_is_read_from_it() {
 struct NoPools {
     /// It opens any pool all the same.
     opens: AtomicBool,
+    /// It panics when it is to serve a pool, once.
+    panics: AtomicBool,
     /// By which disks know its machine.
     name: Mutex<String>,
     /// How often it was asked to register its key or to fence.
@@ -227,7 +229,8 @@ struct NoPools {
 impl Default for NoPools {
     /// Every node has the same name.
     fn default() -> NoPools {
-        NoPools { opens: AtomicBool::new(false), name: Mutex::new("nvme:01".into()), entered: AtomicU32::new(0) }
+        let (opens, panics) = (AtomicBool::new(false), AtomicBool::new(false));
+        NoPools { opens, panics, name: Mutex::new("nvme:01".into()), entered: AtomicU32::new(0) }
     }
 }
 
@@ -250,7 +253,9 @@ impl Hands for NoPools {
     fn names_at_disks(&self, _: PoolId, _: Reserve) -> Result<Vec<String>, String> {
         Ok(vec![self.name.lock().unwrap().clone()])
     }
-    fn serve(&self, _: PoolId, _: &Arc<PoolGate>) {}
+    fn serve(&self, _: PoolId, _: &Arc<PoolGate>) {
+        assert!(!self.panics.swap(false, Ordering::SeqCst), "a test");
+    }
     fn close(&self, _: PoolId) -> bool {
         true
     }

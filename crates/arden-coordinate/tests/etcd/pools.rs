@@ -79,3 +79,19 @@ fn a_pool_is_not_moved_to_a_drained_node() {
     assert_eq!(a.move_pool(TANK, &PoolMove { to: other.into() }).unwrap().owner, other);
     two.members.iter().for_each(|m| m.leave());
 }
+
+/// The thread that works for the pool goes on, and the ownership ends: nobody knows how far it came.
+#[test]
+fn a_pool_whose_work_panics_is_given_up() {
+    let hands = opening();
+    hands.iter().for_each(|h| h.panics.store(true, Ordering::SeqCst));
+    let Some(two) = Two::started(hands, |_, _| {}) else { return };
+    let apis = [two.api(0), two.api(1)];
+    let owner = || apis.iter().position(|api| shown(api).state == "owned");
+    until("one has panicked", || two.hands.iter().any(|h| !h.panics.load(Ordering::SeqCst)));
+    let first = two.hands.iter().position(|h| !h.panics.load(Ordering::SeqCst)).unwrap();
+    // Without a fence the pool is that node's.
+    until("it begins anew", || owner() == Some(first) && shown(&apis[first]).epoch > 5);
+    assert_eq!(shown(&apis[first]).epoch, 6);
+    two.members.iter().for_each(|m| m.leave());
+}
