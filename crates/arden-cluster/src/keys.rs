@@ -94,18 +94,19 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    /// The first step of every takeover: the epoch rises, and the new owner joins the holders before it can send a command.
-    pub(crate) fn acquire(view: &View, node: NodeId, lease: LeaseId) -> Transaction {
+    /// The first step of every takeover: the epoch rises, and the new owner joins the holders before it can send a command. None: there is
+    /// no higher epoch.
+    pub(crate) fn acquire(view: &View, node: NodeId, lease: LeaseId) -> Option<Transaction> {
         let mut record = view.record.clone();
-        record.epoch = Epoch(record.epoch.0 + 1);
+        record.epoch = Epoch(record.epoch.0.checked_add(1)?);
         record.holders.push(Holder { node, epoch: record.epoch });
         let owner = OwnerKey { node, epoch: record.epoch, lease };
-        Transaction {
+        Some(Transaction {
             if_owner: IfOwner::Absent,
             if_record: Some(view.changed),
             owner: SetOwner::Put(owner),
             record: Some(record),
-        }
+        })
     }
 
     /// Every other holder is fenced; from now on labels may bear my epoch.

@@ -478,8 +478,13 @@ impl Pool {
         let possible = record.blocked.is_none() && record.holders.len() < HOLDERS_MAX && self.view.changed.0 > 0;
         let possible = possible && (self.takes_over || record.holders.iter().all(|h| h.node == now.node));
         let due = self.free_ns.is_some_and(|at| now.ns >= at + self.patience_ns) && now.ns >= self.again_ns;
-        if possible && due && self.may_own && !now.draining {
-            self.transact(now, Transaction::acquire(&self.view, now.node, lease), out);
+        if possible
+            && due
+            && self.may_own
+            && !now.draining
+            && let Some(acquire) = Transaction::acquire(&self.view, now.node, lease)
+        {
+            self.transact(now, acquire, out);
         }
     }
 

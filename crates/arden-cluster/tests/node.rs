@@ -677,3 +677,14 @@ fn a_grant_that_is_told_twice_does_not_end_the_lease() {
     );
     assert_eq!(w.node.lease(w.now), Some(LeaseId(1)));
 }
+
+/// Whoever wrote that to etcd.
+#[test]
+fn after_the_last_epoch_nobody_acquires() {
+    let mut w = World::new(vec![]);
+    w.view.record.epoch = Epoch(u64::MAX);
+    w.lease(1);
+    assert_eq!(w.read(), []);
+    w.now += 10;
+    assert!(transaction(&w.say(Event::Tick)).is_none());
+}

@@ -389,6 +389,10 @@ fn ownership(pool: String, state: &PoolState, nodes: &BTreeMap<u16, String>) -> 
                 record.holders.len()
             )
         }
+        None if record.epoch == Epoch(u64::MAX) => {
+            "its record in etcd has the last epoch that there is: nobody can acquire it before that is restored"
+                .to_string()
+        }
         None => state.reason.clone(),
     };
     let config = &state.keys.config;

@@ -91,6 +91,9 @@ fn check_known(cluster: &ClusterValue) -> Result<()> {
     if cluster.version > keys::VERSION {
         return Err(conflict("the cluster is of a later version", "update this arden"));
     }
+    // Every time that a node waits for is a part of it.
+    check_lease(cluster.lease_seconds)
+        .map_err(|e| conflict(format!("the description of the cluster is damaged: {}", e.error), "restore it"))?;
     level::check_known(cluster.feature_level)
 }
 
@@ -409,7 +412,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_of_a_later_version_or_level_is_refused() {
+    fn a_cluster_of_a_later_version_or_level_or_without_a_lease_is_refused() {
         let now = ClusterValue {
             id: "c".into(),
             name: "C".into(),
@@ -420,7 +423,11 @@ mod tests {
         check_known(&now).unwrap();
         let later = ClusterValue { version: keys::VERSION + 1, ..now.clone() };
         assert!(check_known(&later).unwrap_err().error.contains("later version"));
-        let later = ClusterValue { feature_level: keys::FEATURE_LEVEL + 1, ..now };
+        let later = ClusterValue { feature_level: keys::FEATURE_LEVEL + 1, ..now.clone() };
         assert!(check_known(&later).unwrap_err().error.contains(&format!("knows up to {}", keys::FEATURE_LEVEL)));
+        for lease_seconds in [0, 1, 61, u64::MAX] {
+            let error = check_known(&ClusterValue { lease_seconds, ..now.clone() }).unwrap_err().error;
+            assert!(error.contains(&format!("a lease of {lease_seconds} seconds is out of range")), "{error}");
+        }
     }
 }

@@ -95,3 +95,14 @@ fn a_pool_whose_work_panics_is_given_up() {
     assert_eq!(shown(&apis[first]).epoch, 6);
     two.members.iter().for_each(|m| m.leave());
 }
+
+#[test]
+fn a_record_with_the_last_epoch_is_told_of() {
+    let record = format!(r#"{{"epoch":{},"holders":[],"written":4,"blocked":null}}"#, u64::MAX);
+    let prepare = |etcd: &Arc<Etcd>, names: &Names| etcd.put_now(&names.record(POOL), record.as_bytes()).unwrap();
+    let Some(two) = Two::started(opening(), prepare) else { return };
+    let api = two.api(0);
+    until("it says why", || shown(&api).reason.contains("the last epoch"));
+    assert_eq!(shown(&api).state, "unowned");
+    two.members.iter().for_each(|m| m.leave());
+}
