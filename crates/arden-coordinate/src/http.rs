@@ -147,15 +147,17 @@ impl Endpoints {
     }
 
     /// Posts `body` to `path` at the endpoint that answered last, or the next one that takes a connection. `keep`: a connection from
-    /// before may be used.
+    /// before may be used. `used` says which one it is, also while there is no answer.
     async fn send(
         &self,
         path: &str,
         body: Vec<u8>,
         keep: bool,
+        used: &AtomicUsize,
     ) -> Result<(usize, Sender, Response<Incoming>), HttpError> {
         let body = Bytes::from(body);
         let at = self.first();
+        used.store(at, Ordering::Relaxed);
         while let Some(mut sender) = keep.then(|| self.all[at].kept.lock().take()).flatten() {
             // A connection that the server closed meanwhile.
             if sender.is_closed() || sender.ready().await.is_err() {
@@ -172,6 +174,7 @@ impl Endpoints {
             }
         }
         let (at, mut sender) = self.connect().await.map_err(HttpError::NotSent)?;
+        used.store(at, Ordering::Relaxed);
         let request = self.request(at, path, body)?;
         let answer = sender.send_request(request).await.map_err(|e| self.lost(at, &e))?;
         Ok((at, sender, answer))
@@ -237,8 +240,17 @@ impl Endpoints {
 
     /// The next request goes to another endpoint first, and no connection to the last one is used again: it did not answer well.
     pub fn pass_over(&self) {
-        self.all[self.first()].kept.lock().0.clear();
-        self.last.fetch_add(1, Ordering::Relaxed);
+        self.pass_over_one(self.first());
+    }
+
+    /// As [`Endpoints::pass_over`], unless another request has done it: of several that this endpoint did not answer the second would pass
+    /// over one that does.
+    fn pass_over_one(&self, at: usize) {
+        self.all[at].kept.lock().0.clear();
+        let last = self.last.load(Ordering::Relaxed);
+        if last % self.all.len() == at {
+            let _ = self.last.compare_exchange(last, last.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 
     /// Keeps a connection whose answer was read to its end, for the next request.
@@ -254,8 +266,9 @@ impl Endpoints {
     /// # Errors
     /// See [`HttpError`].
     pub async fn post(&self, path: &str, body: Vec<u8>, wait: Duration) -> Result<(u16, Vec<u8>), HttpError> {
+        let used = AtomicUsize::new(self.first());
         let whole = async {
-            let (at, sender, answer) = self.send(path, body, true).await?;
+            let (at, sender, answer) = self.send(path, body, true, &used).await?;
             let status = answer.status().as_u16();
             let lost = |e| HttpError::NoAnswer(format!("the answer broke off: {e}"));
             let bytes = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await.map_err(lost)?.to_bytes();
@@ -265,7 +278,7 @@ impl Endpoints {
         let late = || HttpError::NoAnswer(format!("no answer within {} ms", wait.as_millis()));
         let answer = timeout(wait, whole).await.unwrap_or_else(|_| Err(late()));
         if matches!(answer, Err(HttpError::NoAnswer(_))) {
-            self.pass_over();
+            self.pass_over_one(used.into_inner());
         }
         answer
     }
@@ -275,12 +288,17 @@ impl Endpoints {
     /// # Errors
     /// See [`HttpError`].
     pub async fn stream(&self, path: &str, body: Vec<u8>, wait: Duration) -> Result<Lines, HttpError> {
+        let used = AtomicUsize::new(self.first());
         let late = || HttpError::NoAnswer(format!("no answer within {} ms", wait.as_millis()));
-        let (_, sender, answer) = timeout(wait, self.send(path, body, false)).await.unwrap_or_else(|_| Err(late()))?;
-        if !answer.status().is_success() {
-            return Err(HttpError::NoAnswer(format!("status {}", answer.status())));
+        let sent = timeout(wait, self.send(path, body, false, &used)).await.unwrap_or_else(|_| Err(late()));
+        let sent = sent.and_then(|(_, sender, answer)| match answer.status() {
+            status if status.is_success() => Ok(Lines { _sender: sender, body: answer.into_body(), rest: Vec::new() }),
+            status => Err(HttpError::NoAnswer(format!("status {status}"))),
+        });
+        if matches!(sent, Err(HttpError::NoAnswer(_))) {
+            self.pass_over_one(used.into_inner());
         }
-        Ok(Lines { _sender: sender, body: answer.into_body(), rest: Vec::new() })
+        sent
     }
 }
 
@@ -455,6 +473,21 @@ mod tests {
         endpoints.pass_over();
         ask(&endpoints).await.unwrap();
         assert_eq!(seen.connections.load(Ordering::Relaxed), 4, "a bad endpoint is connected to anew");
+    }
+
+    #[tokio::test]
+    async fn requests_that_hang_together_pass_over_one_endpoint() {
+        let hangs = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let hung = format!("http://{}", hangs.local_addr().unwrap());
+        let (good, seen) = server(usize::MAX, Duration::ZERO, false).await;
+        let (other, of_other) = server(usize::MAX, Duration::ZERO, false).await;
+        let url = |e: &Endpoints| format!("http://{}", e.all[0].authority);
+        let all = Endpoints::new(&[hung, url(&good), url(&other)], None).unwrap();
+        let late = || all.post("/p", b"{}".to_vec(), Duration::from_millis(300));
+        let said = tokio::join!(late(), late());
+        assert!(said.0.is_err() && said.1.is_err(), "{said:?}");
+        ask(&all).await.unwrap();
+        assert_eq!([&seen, &of_other].map(|s| s.requests.load(Ordering::Relaxed)), [1, 0]);
     }
 
     #[tokio::test]
