@@ -289,12 +289,15 @@ impl Etcd {
         self.ask("/v3/lease/revoke", &json!({"ID": lease.to_string()}), wait).await.map(drop)
     }
 
-    /// The keys with `prefix` that change from now on.
+    /// The keys with `prefix` that change from now on, or that have changed from a revision on.
     ///
     /// # Errors
     /// See [`EtcdError`].
-    pub async fn watch(&self, prefix: &str, wait: Duration) -> Result<Watch, EtcdError> {
-        let create = json!({"key": key64(prefix), "range_end": range_end(prefix)});
+    pub async fn watch(&self, prefix: &str, from: Option<u64>, wait: Duration) -> Result<Watch, EtcdError> {
+        let mut create = json!({"key": key64(prefix), "range_end": range_end(prefix)});
+        if let Some(from) = from {
+            create["start_revision"] = from.to_string().into();
+        }
         let body = json!({"create_request": create}).to_string().into_bytes();
         let lines = self.endpoints.stream("/v3/watch", body, wait).await;
         let lines = lines.map_err(|e| match e {
@@ -374,9 +377,18 @@ pub struct Watch {
     lines: Lines,
 }
 
+/// What a watch tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    /// It has begun, at this revision of etcd.
+    Begun(u64),
+    /// Keys that changed, each with its revision.
+    Changed(Vec<(String, u64)>),
+}
+
 impl Watch {
-    /// The keys of the next changes, each with its revision; empty for the beginning. None: the watch has ended.
-    pub async fn next(&mut self) -> Option<Vec<(String, u64)>> {
+    /// What comes next; may be waited for anew at any time. None: the watch has ended.
+    pub async fn next(&mut self) -> Option<Told> {
         loop {
             let line = self.lines.next().await.ok()??;
             if line.iter().all(u8::is_ascii_whitespace) {
@@ -387,10 +399,13 @@ impl Watch {
             if result["canceled"] == true {
                 return None;
             }
+            if result["created"] == true {
+                return Some(Told::Begun(number(&result["header"], "revision")));
+            }
             let events = result["events"].as_array().map(Vec::as_slice).unwrap_or_default();
             let change =
                 |e: &Value| Some((String::from_utf8(text(&e["kv"], "key")?).ok()?, number(&e["kv"], "mod_revision")));
-            return events.iter().map(change).collect();
+            return events.iter().map(change).collect::<Option<_>>().map(Told::Changed);
         }
     }
 }

@@ -6,6 +6,7 @@ mod fencing;
 mod lease;
 mod on_disks;
 mod order;
+mod watching;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -293,7 +294,7 @@ pub fn start(parts: Parts, inputs: mpsc::UnboundedReceiver<Input>) -> std::io::R
     }
     let (etcd, inputs_to) = (parts.etcd.clone(), parts.inputs.clone());
     let names = parts.trust.names().clone();
-    etcd.handle().spawn(watch(etcd.clone(), names.clone(), inputs_to, ttl / 4));
+    etcd.handle().spawn(watching::watch(etcd.clone(), names.clone(), inputs_to, ttl));
     let shell = Shell {
         names,
         node,
@@ -314,23 +315,6 @@ pub fn start(parts: Parts, inputs: mpsc::UnboundedReceiver<Input>) -> std::io::R
     };
     etcd.handle().spawn(shell.run(inputs));
     Ok(())
-}
-
-/// Tells of every change of a key of the cluster, for ever.
-async fn watch(etcd: Arc<Etcd>, names: Names, inputs: mpsc::UnboundedSender<Input>, wait: Duration) {
-    loop {
-        if let Ok(mut watch) = etcd.watch(&names.all(), wait).await {
-            while let Some(keys) = watch.next().await {
-                if inputs.send(Input::Changed(keys)).is_err() {
-                    return;
-                }
-            }
-        }
-        if inputs.is_closed() {
-            return;
-        }
-        tokio::time::sleep(WATCH_AGAIN).await;
-    }
 }
 
 impl Shell {

@@ -5,6 +5,7 @@ mod alive;
 mod joining;
 mod pools;
 mod removed;
+mod silent;
 
 use std::{
     collections::BTreeSet,
