@@ -28,10 +28,6 @@ use arden_wire::{
     smb2::FileId,
 };
 
-mod renumber;
-
-use renumber::Renumbered;
-
 use crate::{
     base::{
         config::Limits,
@@ -45,6 +41,10 @@ use crate::{
     },
     trees::Trees,
 };
+
+mod renumber;
+
+use renumber::Renumbered;
 
 /// The persistent opens of this server.
 #[derive(Default)]
