@@ -325,14 +325,12 @@ impl Shared {
     ) -> Result<()> {
         let stat = sys::stat_child(to.pin(), target).map_err(sys::failure)?;
         check_replaceable(&stat)?;
-        if stat.key != inode.key {
-            replace.check(stat.key.file_id())?;
-        }
         if stat.key == inode.key {
             // rename(2) leaves both names of one file. [MS-FSA] 2.1.5.15.12 (TargetExistsSameFile) takes the old one away.
             rustix::fs::unlinkat(from.pin(), old, AtFlags::empty()).map_err(sys::failure)?;
             inode.forget_name(to, target);
         } else {
+            replace.check(stat.key.file_id())?;
             let replaced = self.table.get(stat.key);
             let spilled = self.has_spilled_streams(to, target, &stat);
             rustix::fs::renameat(from.pin(), old, to.pin(), target).map_err(sys::failure)?;
