@@ -35,6 +35,8 @@ pub struct Counts {
     pub fences_failed: u64,
     pub orphans: u64,
     pub fences_slow: u64,
+    /// Keys that came to a disk whose answer was lost.
+    pub registrations_unheard: u64,
     pub held_registrations: u64,
     pub late_renewals: u64,
     pub disks_given_up: u64,
@@ -100,6 +102,7 @@ impl Counts {
             (&mut self.fences_failed, c.fences_failed),
             (&mut self.orphans, c.orphans),
             (&mut self.fences_slow, c.fences_slow),
+            (&mut self.registrations_unheard, c.registrations_unheard),
             (&mut self.held_registrations, c.held_registrations),
             (&mut self.late_renewals, c.late_renewals),
             (&mut self.disks_given_up, c.disks_given_up),

@@ -25,8 +25,10 @@ pub(super) struct Entered {
     fenced: BTreeSet<Holder>,
     /// Those that were fenced on each disk.
     on: [BTreeSet<Holder>; DISKS_MAX],
-    /// The keys that each disk had right before the ownership's own came.
+    /// The keys that each disk had before the ownership's own came.
     before: [Option<Vec<Holder>>; DISKS_MAX],
+    /// The answer to the registration came.
+    heard: [bool; DISKS_MAX],
     registered: [bool; DISKS_MAX],
 }
 
@@ -165,17 +167,32 @@ impl World {
         if self.rng.one_in(2) { self.cut_path(node, disk, until_ns) } else { self.cut_disk(disk, until_ns) }
     }
 
-    /// The key of an ownership comes to a disk, once.
-    fn enter(&mut self, node: usize, epoch: Epoch, disk: usize) {
+    /// The key of an ownership comes to a disk, again until its answer is `heard`.
+    fn enter(&mut self, node: usize, epoch: Epoch, disk: usize, heard: bool) {
         let keys = self.keys(disk..disk + 1);
         let entered = &mut self.machines[node].entered;
         if entered.epoch == epoch {
-            if entered.before[disk].is_some() {
+            if entered.heard[disk] {
                 return;
             }
-            entered.before[disk] = Some(keys);
+            entered.heard[disk] = heard;
+            match &mut entered.before[disk] {
+                None => entered.before[disk] = Some(keys),
+                Some(before) => {
+                    let mine = Holder { node: NodeId(node as u16), epoch };
+                    before.extend(keys.into_iter().filter(|k| *k != mine));
+                }
+            }
         }
         self.disks[disk].register(key(node, epoch));
+    }
+
+    /// The key comes to a disk, and the answer is lost.
+    pub(super) fn enter_unheard(&mut self, node: usize, epoch: Epoch, disk: usize) {
+        if self.shows_keys && self.reaches(node, disk) {
+            self.counts.registrations_unheard += 1;
+            self.enter(node, epoch, disk, false);
+        }
     }
 
     /// A fence of the holder on one disk, which the node enters first: at no moment the disk has neither key, so an owner of before the
@@ -185,7 +202,7 @@ impl World {
             return;
         }
         if self.shows_keys {
-            self.enter(node, epoch, disk);
+            self.enter(node, epoch, disk, true);
         }
         self.disks[disk].fence(key(usize::from(holder.node.0), holder.epoch));
         let entered = &mut self.machines[node].entered;
@@ -231,7 +248,7 @@ impl World {
             return Vec::new();
         }
         let late = if lives { self.late_victims(node, epoch, disk) } else { Vec::new() };
-        self.enter(node, epoch, disk);
+        self.enter(node, epoch, disk, true);
         for holder in late {
             self.counts.fenced_on_another_disk += 1;
             self.fence_on(node, epoch, holder, disk);
@@ -253,7 +270,8 @@ impl World {
     /// The disks that an ownership may open.
     pub(super) fn entered(&self, node: usize, epoch: Epoch) -> Vec<usize> {
         let entered = &self.machines[node].entered;
-        let is_entered = |d: &usize| !self.shows_keys || entered.epoch == epoch && entered.registered[*d];
+        let is_fenced = |d: usize| entered.registered[d] && entered.fenced.is_subset(&entered.on[d]);
+        let is_entered = |d: &usize| !self.shows_keys || entered.epoch == epoch && is_fenced(*d);
         (0..self.disks.len()).filter(|d| self.reaches(node, *d)).filter(is_entered).collect()
     }
 

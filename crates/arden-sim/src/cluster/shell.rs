@@ -107,6 +107,9 @@ impl World {
         let fails = self.trouble.is_on(self.t_ns) && self.rng.one_in(12);
         if fails {
             self.counts.fences_failed += 1;
+            if self.rng.one_in(2) {
+                self.enter_unheard(node, epoch, disk);
+            }
             return self.tell(node, Event::FenceFailed { pool: POOL, epoch, holder });
         }
         self.fence_on(node, epoch, holder, disk);
