@@ -19,10 +19,16 @@ pub fn start_housekeeping(engine: &Arc<Engine>) -> VolResult<()> {
     let run = move || {
         while let Some(checkpoint) = wakeup.wait(interval) {
             let Some(engine) = weak.upgrade() else { return };
-            engine.deferrals.reclaim();
+            let is_reclaimed = engine.deferrals.reclaim();
+            let checkpoint = checkpoint || !is_reclaimed;
             let allocate = engine.state.core.read().dirty.len() >= STREAMS_ALLOCATED_EARLY;
             let mut done = match checkpoint {
-                true => engine.checkpoint(),
+                true => engine.checkpoint().inspect(|()| {
+                    if !is_reclaimed {
+                        // There is room for more of it.
+                        wakeup.ask_checkpoint();
+                    }
+                }),
                 false if allocate => engine.deferrals.before_checkpoint(),
                 false => Ok(()),
             };

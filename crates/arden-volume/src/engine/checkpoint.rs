@@ -33,6 +33,10 @@ const JOURNAL_FULL_SOFT: u64 = 400;
 const JOURNAL_FULL_HARD: u64 = 650;
 /// From which on nothing is done without one.
 const JOURNAL_FULL_LAST: u64 = 850;
+/// What was deleted is taken away up to here, behind all others: where a checkpoint finds no room, that makes it.
+const JOURNAL_FULL_RECLAIM: u64 = 870;
+/// And up to so many times the memory for changes.
+const RECLAIM_OVERLAYS: usize = 4;
 /// So many streams with blocks in the tree are worth giving them places before a checkpoint asks for it.
 pub const STREAMS_ALLOCATED_EARLY: usize = 256;
 const DIRTY_LISTED_MAX: usize = 250;
@@ -75,6 +79,22 @@ impl Engine {
             Err(VolError::Full) if self.state.wal.fullness() < JOURNAL_FULL_LAST => Ok(()),
             other => other,
         }
+    }
+
+    /// Whether what was deleted may be taken away by one more operation. A checkpoint is asked for early enough.
+    pub fn may_reclaim(&self) -> bool {
+        if self.is_over(JOURNAL_FULL_SOFT, 1) {
+            self.wakeup.ask_checkpoint();
+        }
+        !self.is_over(JOURNAL_FULL_RECLAIM, RECLAIM_OVERLAYS)
+    }
+
+    /// Takes away what has no user any more, with checkpoints as that needs them. Without locks.
+    pub fn reclaim_all(&self) -> VolResult<()> {
+        while !self.deferrals.reclaim() {
+            self.checkpoint()?;
+        }
+        Ok(())
     }
 
     fn is_over(&self, journal: u64, overlays: usize) -> bool {

@@ -9,10 +9,12 @@ use std::sync::{
 use crate::disk::error::VolResult;
 
 /// Called with no lock held but the checkpoint's (`Checkpoints::unfinished`); may begin transactions, and must neither ask for
-/// room nor for a checkpoint.
+/// room nor make a checkpoint.
 pub trait Deferred: Send + Sync {
-    /// Takes away what has no user any more.
-    fn reclaim(&self) {}
+    /// Takes away what has no user any more. False: something is left that needs a checkpoint first.
+    fn reclaim(&self) -> bool {
+        true
+    }
     /// Writes what has to come before the next change.
     ///
     /// # Errors
@@ -50,11 +52,14 @@ impl Deferrals {
         all.filter_map(Weak::upgrade).try_for_each(|d| f(&*d))
     }
 
-    pub fn reclaim(&self) {
+    /// As [`Deferred::reclaim`]. What is left is left for the next call.
+    pub fn reclaim(&self) -> bool {
+        let mut is_done = true;
         let _ = self.each(|d| {
-            d.reclaim();
+            is_done &= d.reclaim();
             Ok(())
         });
+        is_done
     }
 
     pub fn before_change(&self) -> VolResult<()> {

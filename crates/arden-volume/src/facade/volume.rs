@@ -253,7 +253,11 @@ impl Volume {
     /// replays what it finds in the journal; nothing is missing then either.
     pub fn close(&self) -> VolResult<()> {
         self.engine.stop_threads();
-        self.engine.deferrals.reclaim();
+        match self.engine.reclaim_all() {
+            // The next opening goes on with it.
+            Err(VolError::Full) => {}
+            other => other?,
+        }
         self.sync()?;
         match self.checkpoint() {
             Err(VolError::Full) => {
@@ -367,7 +371,8 @@ impl Volume {
 
     /// Looks at everything; with `verify_data` also reads all data against its checksums. Errors are in the report.
     pub fn check(&self, verify_data: bool) -> VolResult<CheckReport> {
-        self.engine.deferrals.reclaim();
+        // What is left of it is none of its errors.
+        let _ = self.engine.reclaim_all();
         check::check(&self.files, verify_data)
     }
 

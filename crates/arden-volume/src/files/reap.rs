@@ -30,13 +30,13 @@ impl FileTxn<'_> {
 }
 
 impl Files {
-    /// Takes a file or stream without a name away, in as many operations as it needs.
-    fn delete_orphan(&self, ino: u64) -> VolResult<()> {
-        loop {
+    /// Takes a file or stream without a name away, in as many operations as it needs. False: the rest needs a checkpoint first.
+    fn delete_orphan(&self, ino: u64) -> VolResult<bool> {
+        while self.engine.may_reclaim() {
             let mut t = self.begin();
             t.unlimited = true;
             if t.get(&keys::one(keys::ORPHAN, ino))?.is_none() {
-                return Ok(());
+                return Ok(true);
             }
             let mut inode = load_inode(&t, ino)?;
             if inode.links > 0 {
@@ -73,7 +73,7 @@ impl Files {
                 t.delete(keys::one(keys::INODE, ino));
                 t.delete(keys::one(keys::ORPHAN, ino));
                 t.commit()?;
-                return Ok(());
+                return Ok(true);
             }
             // The sums of what is left stay right: sizes no longer matter.
             t.changes.counters.promised -= promised;
@@ -81,6 +81,7 @@ impl Files {
             t.put_inode(ino, &inode);
             t.commit()?;
         }
+        Ok(false)
     }
 
     /// Takes away what has no name and no user any more, also what an earlier opening left.
@@ -88,18 +89,26 @@ impl Files {
         let orphans = self.engine.reading().collect(&[keys::ORPHAN], &[keys::ORPHAN + 1], usize::MAX)?;
         let unused = orphans.iter().map(|(k, _)| keys::first(k)).filter(|ino| self.open.in_use(*ino).is_none());
         self.open.reap_all_later(unused);
-        self.reclaim();
-        Ok(())
+        match self.engine.reclaim_all() {
+            Err(VolError::Full) => Ok(()),
+            other => other,
+        }
     }
 }
 
 impl Deferred for Files {
-    fn reclaim(&self) {
+    fn reclaim(&self) -> bool {
         while let Some(ino) = self.open.next_unnamed() {
-            if let Err(e) = self.delete_orphan(ino) {
-                tracing::warn!("a deleted file keeps its room until the volume is opened again: {e}");
+            match self.delete_orphan(ino) {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.open.reap_later(ino);
+                    return false;
+                }
+                Err(e) => tracing::warn!("a deleted file keeps its room until the volume is opened again: {e}"),
             }
         }
+        true
     }
 
     fn before_checkpoint(&self) -> VolResult<()> {

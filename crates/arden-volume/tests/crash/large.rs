@@ -92,3 +92,36 @@ fn cutting_off_more_pieces_than_that_stops_at_a_length_in_between() {
     }
     assert!(lengths.contains(&content.len()) && lengths.contains(&5000), "{lengths:?}");
 }
+
+/// A file that takes more memory and journal to be taken away than there is: it goes in steps with checkpoints between them.
+#[test]
+fn a_deleted_file_of_many_pieces_goes_in_steps() {
+    const PIECES: usize = 12_000;
+    const OVERLAY: usize = 64 << 10;
+    let little = VolumeOptions { overlay_bytes_max: OVERLAY, ..options() };
+    let device = Arc::new(CrashDevice::new(vec![0; 128 << 20], None));
+    Volume::format(&*device, "large", 11, FileTime(1)).unwrap();
+    let vol = Volume::open(device.clone(), little.clone()).unwrap();
+    let node = file(&vol);
+    let before = vol.room().1;
+    in_pieces(&*node, &vol, PIECES);
+    drop((node, vol));
+    let vol = Volume::open(device.clone(), little.clone()).unwrap();
+    let node = file(&vol);
+    node.unlink(None).unwrap();
+    drop(node);
+    // Whoever changes something next does a part of it.
+    let node = file(&vol);
+    let most = vol.memory().1;
+    assert!(most < 16 * OVERLAY as u64, "{most} bytes of changes");
+    vol.sync().unwrap();
+    assert!(vol.room().1 < before - (PIECES / 2 * BLOCK) as u64, "not all of it at once");
+    // A crash leaves the rest, which the next opening takes away.
+    let media = device.crash(&mut Rng::new(5));
+    drop((node, vol));
+    let device = Arc::new(CrashDevice::new(media, None));
+    let vol = Volume::open(device, little).unwrap();
+    assert!(vol.room().1 + (1 << 20) > before, "{} of {before} bytes are free", vol.room().1);
+    let report = vol.check(true).unwrap();
+    assert!(report.is_clean() && report.unaccounted_blocks == 0, "{:?}", report.errors);
+}
