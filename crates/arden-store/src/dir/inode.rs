@@ -329,6 +329,12 @@ impl Inode {
         }
     }
 
+    /// Of a directory that is in use no more the one above it, unless a node still has the name.
+    fn take_parent(&mut self) -> Option<Arc<Inode>> {
+        let DirPart { link, .. } = *self.dir.take()?;
+        Arc::into_inner(link)?.place.get_mut().parent.take()
+    }
+
     /// The users of this name learn that it is gone.
     pub fn forget_name(&self, parent: &Arc<Inode>, name: &str) {
         if let Some(dir) = &self.dir {
@@ -344,8 +350,14 @@ impl Inode {
 }
 
 impl Drop for Inode {
+    /// A directory may be the last user of the one above it, and so on up to the root: they go one after the other, because a
+    /// thread's stack has no room for the end of all of them within each other.
     fn drop(&mut self) {
         self.table.forget(self.key);
+        let mut above = self.take_parent();
+        while let Some(mut inode) = above.and_then(Arc::into_inner) {
+            above = inode.take_parent();
+        }
     }
 }
 
@@ -496,5 +508,25 @@ impl DirPart {
             creating: AtomicUsize::new(0),
             child_defaults: Mutex::new(None),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chain_of_directories_goes_on_a_small_stack() {
+        let table = Arc::new(InodeTable::new());
+        let root = InodeKey { dev: 1, ino: 1 };
+        let pin = || rustix::io::dup(std::io::stderr()).unwrap();
+        let (mut here, _) = table.enter(root, Kind::Directory, pin(), PinMode::Path, None);
+        for ino in 2..800 {
+            let key = InodeKey { dev: 1, ino };
+            here = table.enter(key, Kind::Directory, pin(), PinMode::Path, Some((&here, "d"))).0;
+        }
+        assert!(table.get(root).is_some(), "it is above what is in use");
+        std::thread::Builder::new().stack_size(64 << 10).spawn(move || drop(here)).unwrap().join().unwrap();
+        assert!(table.get(root).is_none());
     }
 }
