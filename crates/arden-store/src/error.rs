@@ -70,6 +70,8 @@ store_errors! {
         InvalidName => "the name is not valid",
         /// `..` leads above the root.
         PathAboveRoot => "the path leads above the root",
+        /// The path has more names than a store of this kind goes down.
+        PathTooDeep => "the path has too many names",
         /// This store, or what it stands on, does not offer the operation.
         NotSupported => "the store does not support this",
         /// The operation is for another kind of object: data of a directory, a directory's on a file.

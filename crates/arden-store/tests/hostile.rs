@@ -14,7 +14,7 @@ use std::{
 };
 
 use arden_store::{
-    dir::{DirOptions, DirStore, SPILL_DIRECTORY},
+    dir::{DirOptions, DirStore, PATH_DEPTH_MAX, SPILL_DIRECTORY},
     error::StoreError,
     name::NtPath,
     store::*,
@@ -450,6 +450,29 @@ fn descriptors_are_given_back() {
         assert!(p.find(&format!("D{i}\\F")).is_some());
     }
     assert!(open_fds() < before + 300, "{} then {}", before, open_fds());
+}
+
+#[test]
+fn paths_are_so_deep_and_no_deeper() {
+    let p = Place::with(DirOptions { directories_cached_max: 16, ..DirOptions::default() });
+    let open_fds = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let mut path = vec!["d"; PATH_DEPTH_MAX];
+    std::fs::create_dir_all(p.share(&path.join("/"))).unwrap();
+    std::fs::create_dir(p.share(&path.join("/")).join("d")).unwrap();
+    let deepest = p.find(&path.join("\\")).unwrap();
+    let before = open_fds();
+    drop(deepest);
+    // Others take its place among the directories that are remembered.
+    for i in 0..32 {
+        std::fs::create_dir(p.share(&format!("other{i}"))).unwrap();
+        assert!(p.find(&format!("other{i}\\missing")).is_none());
+    }
+    // Other tests run beside this one.
+    assert!(open_fds() + PATH_DEPTH_MAX / 2 < before, "{} then {}", before, open_fds());
+    path.push("d");
+    assert_eq!(p.lookup(&path.join("\\")).map(|_| ()), Err(StoreError::PathTooDeep.into()), "one that is there");
+    path.push("missing");
+    assert_eq!(p.lookup(&path.join("\\")).map(|_| ()), Err(StoreError::PathTooDeep.into()));
 }
 
 fn private_descriptor() -> SecurityDescriptor {

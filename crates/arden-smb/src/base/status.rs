@@ -17,6 +17,7 @@ pub fn of_error(e: StoreError) -> NtStatus {
         StoreError::InvalidParameter => NtStatus::INVALID_PARAMETER,
         StoreError::InvalidName => NtStatus::OBJECT_NAME_INVALID,
         StoreError::PathAboveRoot => NtStatus::OBJECT_PATH_SYNTAX_BAD,
+        StoreError::PathTooDeep => NtStatus::NAME_TOO_LONG,
         StoreError::NotSupported => NtStatus::NOT_SUPPORTED,
         StoreError::WrongObject => NtStatus::INVALID_DEVICE_REQUEST,
         StoreError::NotADirectory => NtStatus::NOT_A_DIRECTORY,

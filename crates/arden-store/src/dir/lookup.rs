@@ -30,8 +30,8 @@ use crate::{
 /// Spellings of subdirectories remembered for each directory.
 const SPELLINGS_MAX: usize = 4096;
 
-/// Directories on the way to a file that is looked for by its id.
-const PATH_DEPTH_MAX: usize = 256;
+/// Names on the way to a file. What is in use keeps each directory above it in use, with its descriptors.
+pub const PATH_DEPTH_MAX: usize = 256;
 
 /// A component on the way.
 enum Step {
@@ -57,6 +57,9 @@ pub fn lock_names(part: &DirPart) -> Result<MutexGuard<'_, DirNames>> {
 impl Shared {
     /// `reads`: whoever asks will read the data of the file.
     pub fn lookup(self: &Arc<Self>, path: &NtPath, reads: bool) -> Result<Lookup> {
+        if path.components.len() > PATH_DEPTH_MAX {
+            return Err(StoreError::PathTooDeep.into());
+        }
         let mut here = self.root.clone();
         let Some((last, parents)) = path.components.split_last() else {
             return self.finish(path, here, self.root_link.clone());

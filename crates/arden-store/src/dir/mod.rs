@@ -29,6 +29,8 @@ mod stream;
 mod sys;
 mod watch;
 
+pub use lookup::PATH_DEPTH_MAX;
+
 use std::{
     os::fd::{BorrowedFd, OwnedFd},
     path::Path,
