@@ -57,6 +57,7 @@ ranks! {
     610 RpcUsers "Server::rpc_users";
     620 UsageUsers "Usage::users";
     640 UsageAddresses "Usage::addresses";
+    645 UsageDirectories "Usage::directories";
     650 Endings "Endings";
     660 Jobs "Server::jobs, Server::endings";
     670 Buffers "Server::buffers";

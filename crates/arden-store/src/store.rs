@@ -395,6 +395,12 @@ pub trait Node: Send + Sync {
     fn trail(&self) -> Trail;
     /// Whether `other`, a file of the same store, is somewhere below this directory, be both below the root or not.
     fn is_above(&self, other: &dyn Node) -> Result<bool>;
+    /// Numbers of the directories that are in use because this name is below them, the nearest first, until `next` says false; with
+    /// `itself` this directory is the first. No directory gets a number that another one had. The root is not among them.
+    /// None where [`FileStore::takes_descriptors`] is false.
+    fn directories_above(&self, _itself: bool, _next: &mut dyn FnMut(u64) -> bool) {}
+    /// `kept` lives for as long as there is a node of this name, or until the name is kept with something else.
+    fn keep_with_name(&self, _kept: Arc<dyn std::any::Any + Send + Sync>) {}
     /// The file number of the directory that its name is in, and the name in one case: the same for every node of that name,
     /// of this root or of another one of the store. No meaning for a root.
     fn place(&self) -> (u64, String);

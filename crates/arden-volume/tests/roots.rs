@@ -71,6 +71,7 @@ fn open_by(owner: &Arc<Told>, fs: &Arc<Fs>, table: &OpenTable, p: &str, cache: C
         who: &Arc::new(Token::system()),
         access_ceiling: FILE_ALL_ACCESS,
         durable: false,
+        keeps: None,
         cause: scope.at(Instant::now()),
     };
     match fs.open(&request) {

@@ -19,11 +19,13 @@ use arden_lock::{Mutex, Rank, ranks};
 use arden_store::fs::HeldBytes;
 use arden_wire::dtyp::Sid;
 
+use super::directories::{Directories, KeptDirectory};
+
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Opens,
-    /// Opens of a store that takes descriptors of the process for them.
+    /// Opens of a store that takes descriptors of the process for them, and the directories above them.
     DescriptorOpens,
     /// Tree connects.
     Trees,
@@ -142,7 +144,8 @@ impl UsageLimits {
         self
     }
 
-    /// For a process that may have so many descriptors: each open that takes some can take two, and sockets need some.
+    /// For a process that may have so many descriptors: each open that takes some, and each directory above it, can take two, and
+    /// sockets need some.
     #[must_use]
     pub fn with_descriptors(mut self, descriptors: usize) -> UsageLimits {
         self.descriptor_opens = self.descriptor_opens.in_all((descriptors / 4).max(64));
@@ -160,6 +163,7 @@ pub struct Usage {
     whole: Arc<Account>,
     users: Mutex<HashMap<Sid, Weak<Account>>, ranks::UsageUsers>,
     addresses: Mutex<HashMap<IpAddr, Weak<Account>>, ranks::UsageAddresses>,
+    pub directories: Directories,
     refusals: AtomicUsize,
 }
 
@@ -186,6 +190,7 @@ impl Usage {
             whole: Arc::default(),
             users: Mutex::default(),
             addresses: Mutex::default(),
+            directories: Directories::default(),
             refusals: AtomicUsize::new(0),
         })
     }
@@ -284,6 +289,18 @@ impl Charge {
         let charge = self.of(kind);
         charge.add(amount)?;
         Ok(charge)
+    }
+
+    /// The same, whatever the bounds say.
+    pub fn also_beyond(&self, kind: Kind, amount: usize) -> Charge {
+        let charge = self.of(kind);
+        charge.force(amount);
+        charge
+    }
+
+    /// The same for all charges of a user, and for those of nobody else while one of them is there.
+    pub(super) fn account_number(&self) -> usize {
+        self.accounts[0].as_ref().map_or(0, |(user, _)| Arc::as_ptr(user) as usize)
     }
 
     /// The same. Nobody is told of a refusal.
@@ -397,6 +414,8 @@ pub struct OpenUsage {
     pub open: Option<Charge>,
     /// Of [`Kind::DescriptorOpens`].
     pub descriptors: Option<Charge>,
+    /// Where the file was opened. What has become of that since is kept with its name.
+    pub directories: Option<Arc<KeptDirectory>>,
     pub watch: std::sync::OnceLock<Charge>,
     pub pipe_bytes: std::sync::OnceLock<Charge>,
     pub locks: std::sync::OnceLock<Charge>,

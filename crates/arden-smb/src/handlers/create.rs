@@ -1,9 +1,12 @@
 //! CREATE, [MS-SMB2] 3.3.5.9: from the request's bytes to an open of the store, and its response.
 //! Durable handles are in `durable`.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, AtomicU64},
+use std::{
+    cell::Cell,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64},
+    },
 };
 
 use arden_lock::Mutex;
@@ -14,7 +17,7 @@ use arden_store::{
         OplockLevel, Step, lease_state,
     },
     name::NtPath,
-    store::{Ea, Stat},
+    store::{Ea, Node, Stat},
 };
 use arden_wire::{
     FileTime, Malformed, NtStatus, access,
@@ -144,11 +147,26 @@ impl CreateAfterBreak {
         if self.fs.store().takes_descriptors() {
             usage.descriptors = Some(charge(Kind::DescriptorOpens)?);
         }
-        let opened = open_file(request, tree, self);
+        let directories = Cell::new(None);
+        let keeps = |node: &dyn Node, itself| {
+            let Some(open) = &usage.descriptors else { return true };
+            let kept = trees.usage.directories.keep(open, node, itself, false);
+            kept.is_ok_and(|kept| {
+                directories.set(kept);
+                true
+            })
+        };
+        let opened = open_file(request, tree, self, &keeps);
+        usage.directories = directories.take();
         if let (Err(Fail::Wait(..)), Some(guid), None) = (&opened, self.asked.wanted.create_guid(), &self.pending) {
             self.pending = Some(trees.note_pending_create(verified.client.0, guid));
         }
         let opened = opened?;
+        if let Some(open) = usage.descriptors.as_ref().filter(|_| self.asked.options & access::OPT_DELETE_ON_CLOSE != 0)
+        {
+            // The name waits for the last user of the file, who may have it open by another one.
+            trees.usage.directories.stay(open, &**opened.0.open.node());
+        }
         finish(request, tree, &self.asked, opened, (self.name.clone(), usage), out)
     }
 }
@@ -362,7 +380,12 @@ fn cache_request(asked: &Asked, reads_only: bool) -> CacheRequest {
     }
 }
 
-fn open_file<'a>(request: &Request<'a>, tree: &Tree, create: &CreateAfterBreak) -> Result<(Opened, Opening<'a>), Fail> {
+fn open_file<'a>(
+    request: &Request<'a>,
+    tree: &Tree,
+    create: &CreateAfterBreak,
+    keeps: &dyn Fn(&dyn Node, bool) -> bool,
+) -> Result<(Opened, Opening<'a>), Fail> {
     let limit = request.trees.config.limits.opens_per_session_max;
     if request.session.opens.read().len() >= limit {
         tracing::warn!(client = %request.verified.address, limit, "opens_per_session_max reached");
@@ -398,6 +421,7 @@ fn open_file<'a>(request: &Request<'a>, tree: &Tree, create: &CreateAfterBreak) 
         who: &who,
         access_ceiling: tree.ceiling(&who),
         durable: tree.share.is_durable(),
+        keeps: Some(keeps),
         cause: request.cause(),
     });
     match opened {

@@ -3,9 +3,10 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use arden_store::{
+    error::NotDone,
     fs::{BasicInformation, Disposal, NameChange, Operation, Step},
     name::NtPath,
-    store::Ea,
+    store::{Ea, Lookup},
     table::Open,
 };
 use arden_wire::{
@@ -17,6 +18,10 @@ use arden_wire::{
 };
 
 use crate::{
+    base::{
+        directories::{Directories, KeptDirectory},
+        usage::Charge,
+    },
     handlers::request::{Continuation, Fail, Handled, Request, waiting},
     model::SmbOpen,
 };
@@ -139,10 +144,23 @@ impl ChangeAfterBreak {
         let file = self.open.file().ok_or(NtStatus::NOT_SUPPORTED)?;
         let (fs, cause) = (file.fs(), request.cause());
         let step = match &self.change {
-            Change::Rename(to, how) => fs.rename(file, to, *how, cause)?,
+            Change::Rename(to, how) => {
+                let moving = Moving::begin(request, &self.open, file, to)?;
+                let step = fs.rename(file, to, *how, cause)?;
+                if let (Step::Done(()), Some(moving)) = (&step, moving) {
+                    moving.done();
+                }
+                step
+            }
             Change::Link(to, how) => fs.link(file, to, *how, cause)?,
             Change::ShortName(name) => fs.set_short_name(file, name, cause)?,
-            Change::Dispose(how) => fs.set_disposition(file, *how, cause)?,
+            Change::Dispose(how) => {
+                // The name waits for the last user of the file, who may have it open by another one.
+                if let Some(open) = &self.open.usage.descriptors {
+                    request.trees.usage.directories.stay(open, &**file.node());
+                }
+                fs.set_disposition(file, *how, cause)?
+            }
         };
         if let Step::Wait(wait) = step {
             return Err(Fail::Wait(wait, None));
@@ -153,6 +171,56 @@ impl ChangeAfterBreak {
         out.put_u16(2);
         Ok(NtStatus::SUCCESS)
     }
+}
+
+/// A rename of what has directories above it in use: those above the new name are charged to who moves it before it has that
+/// name, and then for as long as anybody has it in use by that name.
+struct Moving<'a> {
+    directories: &'a Directories,
+    open: &'a Charge,
+    file: &'a Open,
+    from: Option<u64>,
+    _to: Option<Arc<KeptDirectory>>,
+}
+
+impl<'a> Moving<'a> {
+    fn begin(
+        request: &Request<'a>,
+        open: &'a SmbOpen,
+        file: &'a Open,
+        to: &NtPath,
+    ) -> Result<Option<Moving<'a>>, Fail> {
+        let (Some(open), Some((_, above))) = (&open.usage.descriptors, to.components.split_last()) else {
+            return Ok(None);
+        };
+        let directories = &request.trees.usage.directories;
+        let path = NtPath { components: above.to_vec(), ..NtPath::default() };
+        let to = match file.fs().store().lookup(&path) {
+            Ok(Lookup::Found(parent)) => directories.keep(open, &*parent, true, false),
+            Err(NotDone::WouldBlock) => return Err(NotDone::WouldBlock.into()),
+            // The rename itself says what is wrong.
+            _ => Ok(None),
+        };
+        let to = to.map_err(|_| NtStatus::TOO_MANY_OPENED_FILES)?;
+        Ok(Some(Moving { directories, open, file, from: nearest(file), _to: to }))
+    }
+
+    /// Others may have moved those directories meanwhile: what is there now counts.
+    fn done(self) {
+        if nearest(self.file) != self.from {
+            self.directories.stay(self.open, &**self.file.node());
+        }
+    }
+}
+
+/// The directory that the file's name is in, where that is not the root.
+fn nearest(file: &Open) -> Option<u64> {
+    let mut nearest = None;
+    file.node().directories_above(false, &mut |number| {
+        nearest = Some(number);
+        false
+    });
+    nearest
 }
 
 /// What is set, where that is one of a file's names or their end.

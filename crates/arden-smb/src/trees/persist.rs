@@ -518,7 +518,9 @@ impl Trees {
             charge
         };
         let descriptors = file.fs().store().takes_descriptors().then(|| count(Kind::DescriptorOpens));
-        OpenUsage { descriptors, ..OpenUsage::of(count(Kind::Opens)) }
+        let keep = |open| self.usage.directories.keep(open, &**file.node(), false, true).ok().flatten();
+        let directories = descriptors.as_ref().and_then(keep);
+        OpenUsage { descriptors, directories, ..OpenUsage::of(count(Kind::Opens)) }
     }
 
     fn restore_open(

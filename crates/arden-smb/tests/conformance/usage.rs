@@ -130,6 +130,85 @@ fn a_user_has_so_many_opens_and_administrators_have_some_left() {
     other(&lab).open(want("more"));
 }
 
+/// The directories above what is open take descriptors too: each counts once for a user, however much is open below it.
+#[test]
+fn directories_above_opens_count_as_opens_on_shared_directories() {
+    let lab = Lab::with(|s| s.limits.usage.descriptor_opens = bound(40, 200, 200));
+    let total = || lab.server.trees.usage.total(Kind::DescriptorOpens);
+    let chain = |n: usize| (0..10).map(|level| format!("chain{n}-{level}")).collect::<Vec<_>>().join("\\");
+    for n in 0..12 {
+        std::fs::create_dir_all(lab.host(&chain(n).replace('\\', "/"))).unwrap();
+    }
+    let mut c = other(&lab);
+    let held: Vec<_> = (0..3).map(|n| c.open(want(&format!("{}\\f", chain(n)))).id).collect();
+    assert_eq!(total(), 33);
+    let more = format!("{}\\f", chain(3));
+    assert_eq!(c.fails(want(&more)), NtStatus::TOO_MANY_OPENED_FILES);
+    assert!(!lab.host(&more.replace('\\', "/")).exists(), "nothing is made before there is room");
+    let beside = c.open(want(&format!("{}\\g", chain(2)))).id;
+    assert_eq!(total(), 34, "its directories are in use already");
+    let mut d = rich(lab.client());
+    d.open(want(&format!("{}\\h", chain(2))));
+    assert_eq!(total(), 45, "each user pays for what they use");
+    c.close(held[2]);
+    assert_eq!(total(), 44, "another file is open in its directory");
+    c.close(beside);
+    assert_eq!(total(), 33);
+    drop((c, d));
+    assert_eq!(total(), 0);
+}
+
+/// What is moved has the directories above its new name in use from then on, whoever has it open.
+#[test]
+fn directories_above_a_new_name_count_while_it_is_in_use() {
+    let lab = Lab::with(|s| s.limits.usage.descriptor_opens = bound(20, 200, 200));
+    let total = || lab.server.trees.usage.total(Kind::DescriptorOpens);
+    for n in 0..2 {
+        std::fs::create_dir_all(lab.host(&format!("{n}/a/b/c/d/e/f/g/h/i/j/k"))).unwrap();
+    }
+    let mut c = other(&lab);
+    (0..2).for_each(|n| c.make_directory(&format!("moved{n}")));
+    let (one, two) = (c.open(want("moved0").existing().directory()), c.open(want("moved1").existing().directory()));
+    let mut d = other(&lab);
+    let kept = d.open(want("moved0").existing().directory());
+    assert_eq!(total(), 3);
+    assert_eq!(c.rename(one.id, "0\\a\\b\\c\\d\\e\\f\\g\\h\\i\\j\\k\\moved", false), NtStatus::SUCCESS);
+    assert_eq!(total(), 15);
+    c.close(one.id);
+    assert_eq!(total(), 14, "it is open");
+    let to = "1\\a\\b\\c\\d\\e\\f\\g\\h\\i\\j\\k\\moved";
+    assert_eq!(c.rename(two.id, to, false), NtStatus::TOO_MANY_OPENED_FILES);
+    assert!(lab.host("moved1").exists());
+    d.close(kept.id);
+    assert_eq!(total(), 1);
+    assert_eq!(c.rename(two.id, to, false), NtStatus::SUCCESS);
+    drop((c, d));
+    assert_eq!(total(), 0);
+}
+
+/// A name that is to be deleted waits for the last user of its file, and the directories above it with it.
+#[test]
+fn directories_above_a_name_that_is_to_be_deleted_count_until_it_is() {
+    let lab = Lab::with(|s| s.limits.usage.descriptor_opens = bound(40, 200, 200));
+    let total = || lab.server.trees.usage.total(Kind::DescriptorOpens);
+    std::fs::create_dir_all(lab.host("a/b/c/d/e")).unwrap();
+    let mut c = other(&lab);
+    let f = c.open(want("f")).id;
+    let deletes = |name: &str| {
+        std::fs::hard_link(lab.host("f"), lab.host(&name.replace('\\', "/"))).unwrap();
+        want(name).existing()
+    };
+    let by_open = c.open(deletes("a\\b\\c\\d\\e\\one").options(OPT_DELETE_ON_CLOSE)).id;
+    let by_request = c.open(deletes("a\\b\\two")).id;
+    assert_eq!(total(), 8);
+    assert_eq!(c.delete(by_request), NtStatus::SUCCESS);
+    c.close(by_request);
+    c.close(by_open);
+    assert_eq!(total(), 6);
+    c.close(f);
+    assert_eq!(total(), 0);
+}
+
 #[test]
 fn pipes_watches_and_locks_of_a_user_are_bound() {
     let lab = Lab::with(|s| {

@@ -3,6 +3,7 @@
 //! one user is seen by all. The table finds them by device and inode number, and forgets them with their last user.
 
 use std::{
+    any::Any,
     collections::HashMap,
     os::fd::{BorrowedFd, OwnedFd},
     sync::{
@@ -40,6 +41,8 @@ pub enum PinMode {
 
 pub struct Inode {
     pub key: InodeKey,
+    /// No other inode of this process has or had it.
+    pub number: u64,
     pub kind: Kind,
     pin: OwnedFd,
     pin_mode: PinMode,
@@ -99,6 +102,7 @@ pub struct Known {
 /// One name of a file that is in use.
 pub struct Link {
     pub place: Mutex<Place, ranks::NamePlace>,
+    nodes: AtomicUsize,
 }
 
 pub struct Place {
@@ -109,6 +113,8 @@ pub struct Place {
     pub gone: bool,
     /// The name is newer than the last sync of its directory.
     pub unsynced: bool,
+    /// As [`crate::store::Node::keep_with_name`].
+    pub kept: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 pub struct DirPart {
@@ -363,7 +369,21 @@ impl Drop for Inode {
 
 impl Link {
     pub fn new(parent: Option<Arc<Inode>>, name: &str) -> Link {
-        Link { place: Mutex::new(Place { parent, name: name.into(), gone: false, unsynced: false }) }
+        Link {
+            place: Mutex::new(Place { parent, name: name.into(), gone: false, unsynced: false, kept: None }),
+            nodes: AtomicUsize::new(0),
+        }
+    }
+
+    pub fn node_begins(&self) {
+        self.nodes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub fn node_ends(&self) {
+        if self.nodes.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let kept = self.place.lock().kept.take();
+            drop(kept);
+        }
     }
 
     fn is_at(&self, parent: &Arc<Inode>, name: &str) -> bool {
@@ -417,6 +437,20 @@ pub fn is_below(link: &Arc<Link>, directory: &Inode) -> bool {
     }
 }
 
+/// As [`crate::store::Node::directories_above`].
+pub fn directories_above(first: Option<Arc<Inode>>, next: &mut dyn FnMut(u64) -> bool) {
+    let mut here = first;
+    while let Some(inode) = here {
+        here = inode.dir.as_ref().and_then(|part| part.link.place.lock().parent.clone());
+        // Without one above it is the root, which the store itself has in use.
+        if here.is_none() || !next(inode.number) {
+            return;
+        }
+    }
+}
+
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
+
 const SHARDS: usize = 16;
 
 type Shard = Mutex<HashMap<InodeKey, Weak<Inode>, InodeBuild>, ranks::Inodes>;
@@ -469,6 +503,7 @@ impl InodeTable {
         let dir = (kind == Kind::Directory).then(|| Box::new(DirPart::new(link.clone())));
         let inode = Arc::new(Inode {
             key,
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             kind,
             pin,
             pin_mode,

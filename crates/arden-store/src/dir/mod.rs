@@ -278,6 +278,7 @@ impl Shared {
     }
 
     fn node(self: &Arc<Self>, inode: Arc<Inode>, link: Arc<Link>) -> NodeRef {
+        link.node_begins();
         Arc::new(DirNode { store: self.clone(), inode, link, stream: OnceLock::new() })
     }
 }

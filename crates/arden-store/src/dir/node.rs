@@ -1,13 +1,16 @@
 //! One node: an inode by one of its names, or a stream of it. Decides which part of the store answers a call, and
 //! refuses calls that do not fit the kind of file.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    any::Any,
+    sync::{Arc, OnceLock},
+};
 
 use arden_wire::dtyp::SecurityDescriptor;
 
 use super::{
     Shared, data, ea,
-    inode::{Inode, Link, is_below, path_of, trail_of},
+    inode::{Inode, Link, directories_above, is_below, path_of, trail_of},
     list::Cursor,
     mark,
     meta::OBJECT_ID,
@@ -77,6 +80,7 @@ impl DirNode {
 impl Drop for DirNode {
     fn drop(&mut self) {
         self.store.keep_known(&self.inode);
+        self.link.node_ends();
     }
 }
 
@@ -111,6 +115,16 @@ impl Node for DirNode {
 
     fn is_above(&self, other: &dyn Node) -> Result<bool> {
         Ok(is_below(&own(other)?.link, &self.inode))
+    }
+
+    fn directories_above(&self, itself: bool, next: &mut dyn FnMut(u64) -> bool) {
+        let above = || self.link.place.lock().parent.clone();
+        directories_above(if itself { Some(self.inode.clone()) } else { above() }, next);
+    }
+
+    fn keep_with_name(&self, kept: Arc<dyn Any + Send + Sync>) {
+        let before = self.link.place.lock().kept.replace(kept);
+        drop(before);
     }
 
     fn place(&self) -> (u64, String) {

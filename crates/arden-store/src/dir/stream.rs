@@ -75,6 +75,7 @@ impl Shared {
 
     pub fn stream_node(self: &Arc<Self>, inode: Arc<Inode>, link: Arc<Link>, name: String) -> NodeRef {
         let stream = OnceLock::from(inode.open_streams.open(&name));
+        link.node_begins();
         Arc::new(DirNode { store: self.clone(), inode, link, stream })
     }
 

@@ -21,7 +21,7 @@ use crate::{
     error::{NotDone, StoreError},
     handles::{Committed, HandleStore},
     name::NtPath,
-    store::{ChangeKind, Ea, FileStore, Result, Stat},
+    store::{ChangeKind, Ea, FileStore, Node, Result, Stat},
     table::{OpenTable, notify::Watches},
 };
 
@@ -143,7 +143,7 @@ pub struct CreateMark {
     pub replay: bool,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct OpenRequest<'a> {
     /// Reserved by `OpenTable::reserve_open`, and good for one open.
     pub id: OpenId,
@@ -170,8 +170,13 @@ pub struct OpenRequest<'a> {
     pub access_ceiling: u32,
     /// What is changed through the open is on stable storage before it is answered.
     pub durable: bool,
+    pub keeps: Keeps<'a>,
     pub cause: Cause<'a>,
 }
+
+/// Whether there is room for the directories above what an open is about to open, or for the directory, and those above it, in
+/// which it is about to make something (true); `TooManyOpens` if not.
+pub type Keeps<'a> = Option<&'a dyn Fn(&dyn Node, bool) -> bool>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseBreak {

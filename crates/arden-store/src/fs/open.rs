@@ -50,6 +50,13 @@ const STREAMS_MAX: usize = 1024;
 /// How often an open starts again because the name changed under it.
 const RACES_MAX: usize = 32;
 
+fn check_room(r: &OpenRequest<'_>, node: &NodeRef, itself: bool) -> Result<()> {
+    match r.keeps {
+        Some(keeps) if !keeps(&**node, itself) => Err(StoreError::TooManyOpens.into()),
+        _ => Ok(()),
+    }
+}
+
 enum Outcome {
     Done(Opened),
     Wait(WaitId),
@@ -130,6 +137,7 @@ impl Fs {
         let (effect, also) = if overwrite { check_overwrite(r, &node, &stat)? } else { (0, 0) };
         let granted = self.grant_existing(r, &node, &stat, desired, also)?;
         check_delete_on_close(r, granted)?;
+        check_room(r, &node, false)?;
         let admission = Admission {
             id: r.id,
             owner: r.owner,
@@ -246,6 +254,7 @@ impl Fs {
         };
         // Nothing may be left behind by a create that fails.
         check_delete_on_close(r, granted)?;
+        check_room(r, &parent, true)?;
         let created_base = base.is_none();
         let by = r.cause.scope.changes_in(self, r.durable);
         let Some((node, base)) = self.create_nodes(by, r, (&parent, name), base, directory)? else {

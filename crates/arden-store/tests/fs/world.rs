@@ -219,6 +219,7 @@ impl World {
             who: w.who.as_ref().unwrap_or(&self.who),
             access_ceiling: FILE_ALL_ACCESS,
             durable,
+            keeps: None,
             cause,
         };
         self.fs.open(&request)
