@@ -68,6 +68,8 @@ const FRAG_MIN: u16 = 1432;
 const CONTEXTS_MAX: usize = 64;
 /// Limit of unread answers in bytes. A client that exceeds it only writes, and its pipe is ended.
 const UNREAD_MAX: usize = 2 << 20;
+/// Likewise in messages: so many calls a write has at most, and nothing else of the pipe is done before they have run.
+const UNREAD_MESSAGES_MAX: usize = 4096;
 /// The supported feature of bind time feature negotiation, [MS-RPCE] 2.2.2.14: an orphaned call does not end the
 /// connection.
 const KEEP_CONNECTION_ON_ORPHAN: u16 = 2;
@@ -276,7 +278,7 @@ impl Pipe for RpcPipe {
         input.extend_from_slice(bytes);
         let mut done = 0;
         loop {
-            if self.unread > UNREAD_MAX {
+            if self.unread > UNREAD_MAX || self.output.len() > UNREAD_MESSAGES_MAX {
                 self.broken = true;
             }
             let rest = &input[done..];

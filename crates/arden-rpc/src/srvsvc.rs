@@ -245,6 +245,19 @@ fn share_level_is_public(level: u32) -> bool {
     matches!(level, 0 | 1 | 501 | 1005)
 }
 
+/// Whether this level shows how many use a share, [MS-SRVS] 2.2.4.24 to 2.2.4.27.
+fn share_level_has_uses(level: u32) -> bool {
+    matches!(level, 2 | 502 | 503)
+}
+
+/// `shares` with how many use each, for a level that shows it; administrators alone may ask for those.
+fn count_uses(context: &PipeContext, level: u32, shares: &mut [ShareView]) {
+    if share_level_has_uses(level) && !shares.is_empty() {
+        let uses = context.view.share_uses();
+        shares.iter_mut().for_each(|s| s.current_users = uses.get(&s.name).copied().unwrap_or(s.current_users));
+    }
+}
+
 fn share_row(level: u32, s: &ShareView) -> Result<Row, u32> {
     let head = || vec![text(&s.name), Field::U32(s.kind), text(&s.comment)];
     let users = || {
@@ -288,6 +301,7 @@ fn share_enum(context: &PipeContext, r: &mut NdrReader<'_>, sticky: bool) -> Ans
         let ipc = crate::share_type::IPC | crate::share_type::SPECIAL;
         let all = context.caller.is_administrator();
         shares.retain(|s| all || s.kind == ipc || s.kind & crate::share_type::SPECIAL == 0);
+        count_uses(context, args.level, &mut shares);
         shares.iter().map(|s| share_row(args.level, s)).collect()
     };
     Ok(args.answer(rows))
@@ -301,8 +315,10 @@ fn share_get_info(context: &PipeContext, r: &mut NdrReader<'_>) -> Answer {
         // An unknown level is reported before missing access.
         share_row(level, &ShareView::default()).and(Err(win32::ACCESS_DENIED))
     } else {
-        let share = context.view.shares().into_iter().find(|s| same_name(&s.name, &name));
-        share.ok_or(win32::NERR_NET_NAME_NOT_FOUND).and_then(|s| share_row(level, &s))
+        let mut shares = context.view.shares();
+        shares.retain(|s| same_name(&s.name, &name));
+        count_uses(context, level, &mut shares);
+        shares.first().ok_or(win32::NERR_NET_NAME_NOT_FOUND).and_then(|s| share_row(level, s))
     };
     let has_arm = matches!(level, 0..=2 | 501..=503 | 1004..=1007 | 1501);
     Ok(single(level, has_arm, row))

@@ -2,7 +2,7 @@
 
 use arden_auth::{ServerIdentity, UserDb};
 use arden_wire::{FileTime, NtStatus, dtyp::SecurityDescriptor};
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 /// Share types, [MS-SRVS] 2.2.2.4.
 pub mod share_type {
@@ -27,6 +27,7 @@ pub struct ShareView {
     /// Local path of the share, which administrators see.
     pub path: String,
     pub max_users: Option<u32>,
+    /// Where it is asked for.
     pub current_users: u32,
     /// SHI1005_FLAGS, [MS-SRVS] 2.2.4.29: caching mode, access-based enumeration, encryption and others.
     pub flags: u32,
@@ -86,8 +87,12 @@ pub trait ServerView: Send + Sync {
     fn started(&self) -> FileTime;
     fn users(&self) -> Arc<dyn UserDb>;
 
-    /// All shares, including IPC$.
+    /// All shares, including IPC$; how many use them is not counted.
     fn shares(&self) -> Vec<ShareView>;
+    /// How many use each share, by its name: takes a look at all tree connects of everybody.
+    fn share_uses(&self) -> HashMap<String, u32> {
+        HashMap::new()
+    }
     fn sessions(&self) -> Vec<SessionView>;
     fn opens(&self) -> Vec<OpenView>;
     fn connections(&self) -> Vec<ConnectionView>;

@@ -166,6 +166,24 @@ fn long_answers_come_in_fragments() {
     assert_eq!(total, 503);
 }
 
+/// However short its answers are.
+#[test]
+fn a_write_holds_so_many_calls() {
+    let view = common::View::new();
+    let caller = std::sync::Arc::new(common::token(&view, "root"));
+    let context_of = arden_rpc::PipeContext { view: std::sync::Arc::new(view), caller };
+    let mut pipe = open_pipe("srvsvc", context_of).unwrap();
+    pipe.transceive(&bind(vec![context(0, SRVSVC, &[NDR32])]), 4280).unwrap();
+    let call = Request { context: 0, opnum: 999, stub: &[] }.encode(BOTH, 5);
+    pipe.write(&call.repeat(4096)).unwrap();
+    for _ in 0..4096 {
+        assert!(!pipe.read(4280).unwrap().more);
+    }
+    pipe.write(&call.repeat(20_000)).unwrap();
+    assert_eq!(std::iter::from_fn(|| pipe.read(4280).ok()).count(), 4097);
+    assert_eq!(pipe.write(&call), Err(NtStatus::PIPE_DISCONNECTED));
+}
+
 #[test]
 fn faults() {
     let mut pipe = bound();

@@ -1,5 +1,7 @@
 //! Groups, aliases and their members, [MS-SAMR] 3.1.5.5.3, 3.1.5.5.4, 3.1.5.8 and 3.1.5.9.
 
+use std::collections::HashSet;
+
 use super::{GROUP_ATTRIBUTES, put_ids};
 use crate::{
     call::{Answer, finish, null_and, status},
@@ -118,7 +120,7 @@ pub(super) fn alias_members(db: &dyn UserDb, sid: &Sid) -> Answer {
 
 /// SamrGetAliasMembership, [MS-SAMR] 3.1.5.9.2: the aliases of this domain that these SIDs are in.
 pub(super) fn alias_membership(db: &dyn UserDb, domain: &Sid, r: &mut NdrReader<'_>) -> Answer {
-    let sids = read_sids(r)?;
+    let sids: HashSet<Sid> = read_sids(r)?.into_iter().collect();
     let machine = db.machine_sid();
     let mut rids: Vec<u32> = db
         .users()

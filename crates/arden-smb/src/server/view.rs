@@ -31,7 +31,7 @@ impl View {
 const SHI1005_ACCESS_BASED_DIRECTORY_ENUM: u32 = 0x0800;
 const SHI1005_ENCRYPT_DATA: u32 = 0x8000;
 
-fn share_view(share: &Share, users: u32) -> ShareView {
+fn share_view(share: &Share) -> ShareView {
     let mut flags = 0;
     if share.access_based_enumeration {
         flags |= SHI1005_ACCESS_BASED_DIRECTORY_ENUM;
@@ -52,7 +52,7 @@ fn share_view(share: &Share, users: u32) -> ShareView {
         kind,
         path: share.path.clone(),
         max_users: share.users_max,
-        current_users: users,
+        current_users: 0,
         flags,
         security: Some(share_security(share)),
         server_name: String::new(),
@@ -139,12 +139,16 @@ impl ServerView for View {
         self.server.trees.config.users.clone()
     }
     fn shares(&self) -> Vec<ShareView> {
-        let mut uses: HashMap<String, u32> = HashMap::new();
-        for (_, name, _) in self.trees() {
-            *uses.entry(name).or_default() += 1;
+        self.server.trees.listed_shares().iter().map(|s| share_view(s)).collect()
+    }
+    fn share_uses(&self) -> HashMap<String, u32> {
+        let mut uses = HashMap::new();
+        for session in self.server.sessions() {
+            for tree in session.tables.trees.read().values() {
+                *uses.entry(tree.share.name.clone()).or_default() += 1;
+            }
         }
-        let shares = self.server.trees.listed_shares();
-        shares.iter().map(|s| share_view(s, uses.get(&s.name).copied().unwrap_or(0))).collect()
+        uses
     }
     fn sessions(&self) -> Vec<SessionView> {
         self.server.sessions().iter().map(|s| session_view(s, self.server.trees.time().now)).collect()
@@ -179,19 +183,6 @@ impl ServerView for View {
             Lookup::Found(node) => Ok(node.security().map_err(status::of)?.select(information)),
             _ => Err(NtStatus::OBJECT_NAME_NOT_FOUND),
         }
-    }
-}
-
-impl View {
-    /// Session, share name and id of every tree connect.
-    fn trees(&self) -> Vec<(Arc<Session>, String, u32)> {
-        let mut all = Vec::new();
-        for session in self.server.sessions() {
-            for tree in session.tables.trees.read().values() {
-                all.push((session.clone(), tree.share.name.clone(), tree.id));
-            }
-        }
-        all
     }
 }
 

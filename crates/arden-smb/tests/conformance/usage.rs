@@ -296,8 +296,7 @@ fn what_clients_have_is_counted_in_one_pass() {
     let all = view.connections();
     assert_eq!(all.len(), 1001);
     assert!(all.iter().all(|t| t.opens == if t.id == last { 2000 } else { 0 }));
-    let share = view.shares().into_iter().find(|s| s.name == SHARE).unwrap();
-    assert_eq!(share.current_users, 1001);
+    assert_eq!(view.share_uses()[SHARE], 1001);
     let fastest = |of: &dyn Fn() -> usize| {
         let took = (0..5).map(|_| {
             let began = Instant::now();
@@ -538,4 +537,45 @@ fn streams_of_a_file_are_bound() {
         assert!(made > 10);
         assert!(made < 3000 && (moved || took < Duration::from_millis(10)), "{made} streams, {took:?}");
     }
+}
+
+/// NetrShareCheck of a path that is not shared, as one PDU.
+fn share_check() -> Vec<u8> {
+    let mut stub = Vec::new();
+    [0, 4, 0, 4].iter().for_each(|v| stub.put_u32(*v));
+    "Q:\\\0".encode_utf16().for_each(|unit| stub.put_u16(unit));
+    let mut pdu = vec![5, 0, 0, 3, 0x10, 0, 0, 0];
+    pdu.put_u16(24 + stub.len() as u16);
+    pdu.put_u16(0);
+    pdu.put_u32(1);
+    pdu.put_u32(stub.len() as u32);
+    pdu.put_u16(0);
+    pdu.put_u16(20);
+    [pdu, stub].concat()
+}
+
+/// Calls that every user may make do not look at what all users hold, however many of them one write has.
+#[test]
+fn calls_about_shares_cost_the_same_however_many_are_connected() {
+    let lab = Lab::new();
+    let mut c = other(&lab);
+    c.connect("IPC$");
+    let pipe = want("srvsvc").existing().access(GENERIC_READ | GENERIC_WRITE);
+    let mut cost = |calls: usize| {
+        let f = c.open(pipe.clone()).id;
+        c.write(f, 0, &super::pipes::bind());
+        assert_eq!(c.read(f, 0, 4096)[2], 12);
+        let before = cpu_time();
+        c.write(f, 0, &share_check().repeat(calls));
+        let took = cpu_time() - before;
+        let answer = c.read(f, 0, 4096);
+        assert_eq!((answer[2], le_u32(&answer, 28)), (2, 2311), "NERR_DeviceNotShared");
+        c.close(f);
+        took
+    };
+    let alone = (0..3).map(|_| cost(500)).min().unwrap();
+    let mut many = lab.client();
+    (0..4000).for_each(|_| drop(many.connect(SHARE)));
+    let among_many = (0..3).map(|_| cost(500)).min().unwrap();
+    assert!(among_many < alone * 3, "{among_many:?}, {alone:?} without them");
 }
