@@ -228,3 +228,40 @@ fn folders_count_what_is_below_them_wherever_it_moves() {
     assert_eq!(lab.vol.folder_quotas().unwrap().len(), 2);
     lab.is_right();
 }
+
+/// Directories are as deep as they are moved; only a path has a bound.
+#[test]
+fn what_is_far_below_a_folder_counts_and_can_be_deleted() {
+    let lab = Lab::new();
+    let me = user(1);
+    lab.make("x", &me, true).unwrap();
+    lab.make("y", &me, true).unwrap();
+    lab.limit_folder("x", 8 * MB);
+    let new = NewFile { directory: true, attributes: 0, security: None, eas: &[], allocation: None };
+    let chain = |top: &str, length: usize| {
+        let mut here = lab.find(top);
+        for _ in 0..length {
+            here = here.create_child(None, "d", &new).unwrap();
+        }
+        here
+    };
+    let (far, end) = (chain("x", 1000), chain("y", 100));
+    let file = NewFile { directory: false, ..new };
+    let f = end.create_child(None, "f", &file).unwrap();
+    f.write_at(None, 0, &vec![7; MB as usize], Wait::Yes).unwrap();
+    let (moved, away) = (lab.find("y\\d"), lab.find("y"));
+    moved.rename(None, &*far, "moved", false).unwrap();
+    assert_eq!(lab.below("x"), MB);
+    assert_eq!(f.path().len(), 1102);
+    f.set_end_of_file(None, 2 * MB).unwrap();
+    lab.is_right();
+    let deepest = end.create_child(None, "d", &new).unwrap();
+    assert_eq!(moved.rename(None, &*deepest, "inside", false), Err(StoreError::IntoItself.into()));
+    f.unlink(None).unwrap();
+    drop(f);
+    assert_eq!(lab.below("x"), 0);
+    moved.rename(None, &*away, "back", false).unwrap();
+    let too_long = vec!["d"; 1025].join("\\");
+    assert_eq!(lab.store.lookup(&NtPath::parse(&too_long).unwrap()).map(|_| ()), Err(StoreError::PathTooDeep.into()));
+    lab.crash().is_right();
+}

@@ -10,7 +10,7 @@ use crate::{
         txn::{Txn, TxnHook},
         view::View,
     },
-    files::{inodes::load_inode, names::DEPTH_MAX},
+    files::{inodes::load_inode, names::Loops},
 };
 
 /// Slots of each table, 8 bytes each. Ids count upward, so that files of one time have slots of their own.
@@ -57,10 +57,8 @@ impl Recent {
     pub fn last(&self, view: &dyn View, ino: u64, parent: u64, root: u64) -> VolResult<u64> {
         let mut last = self.files.last(ino).max(self.names.last(ino));
         let mut at = parent;
-        for _ in 0..DEPTH_MAX {
-            if at == root || at == 0 {
-                break;
-            }
+        let mut loops = Loops::default();
+        while at != root && at != 0 && !loops.closes(at) {
             last = last.max(self.names.last(at));
             at = load_inode(view, at)?.parent;
         }

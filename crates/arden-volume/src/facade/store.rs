@@ -170,6 +170,9 @@ impl FileStore for VolumeStore {
     }
 
     fn lookup(&self, path: &NtPath) -> Result<Lookup> {
+        if path.components.len() > names::DEPTH_MAX {
+            return Err(StoreError::PathTooDeep.into());
+        }
         let view = self.shared.view()?;
         let inode = load_inode(&view, self.shared.root)?;
         let mut at = Step { ino: self.shared.root, parent: inode.parent, name: inode.name.clone(), inode };

@@ -31,7 +31,7 @@ use crate::{
         fix::Fix,
         quota, usn_format,
     },
-    files::{extents::decode_refs, names::DEPTH_MAX, owner::Files},
+    files::{extents::decode_refs, names::Loops, owner::Files},
 };
 
 /// More than this is not listed.
@@ -96,6 +96,8 @@ struct Check {
     /// Something could not be read: what seems to have no owner may have one.
     unsure: bool,
     inodes: HashMap<u64, Inode>,
+    /// Whether directories are below the root, as far as that is known.
+    reaching: HashMap<u64, bool>,
     /// Names of each file: directory and folded name.
     names: HashMap<u64, Vec<(u64, String)>>,
     links: BTreeSet<(u64, u64, String)>,
@@ -379,7 +381,8 @@ impl Check {
         }
         if inode.directory {
             self.expect(inode.links <= 1, || format!("{what}: a directory with several names"));
-            self.expect(reaches_root(inodes, ino, inode), || format!("{what}: not below the root"));
+            let reaches = reaches_root(inodes, &mut self.reaching, ino, inode);
+            self.expect(reaches, || format!("{what}: not below the root"));
         }
     }
 
@@ -507,22 +510,32 @@ fn differences(a: &[Run], b: &[Run]) -> Vec<Run> {
     out
 }
 
-fn reaches_root(inodes: &HashMap<u64, Inode>, ino: u64, inode: &Inode) -> bool {
+/// Whether a directory is below the root. Each is passed once for all that are below it: they may be as deep as there are many.
+fn reaches_root(inodes: &HashMap<u64, Inode>, known: &mut HashMap<u64, bool>, ino: u64, inode: &Inode) -> bool {
     if inode.links == 0 {
         return true;
     }
     let (mut at, mut parent) = (ino, inode.parent);
-    for _ in 0..DEPTH_MAX {
+    let (mut way, mut loops) = (Vec::new(), Loops::default());
+    let reaches = loop {
         if at == ROOT_INO {
-            return true;
+            break true;
         }
+        if let Some(known) = known.get(&at) {
+            break *known;
+        }
+        if loops.closes(at) {
+            break false;
+        }
+        way.push(at);
         at = parent;
         match inodes.get(&at) {
             Some(i) if i.links > 0 => parent = i.parent,
-            _ => return false,
+            _ => break false,
         }
-    }
-    false
+    };
+    known.extend(way.into_iter().map(|at| (at, reaches)));
+    reaches
 }
 
 /// What the walk over the keys is compared with.

@@ -33,7 +33,7 @@ use crate::{
         txn::{Txn, TxnHook},
         view::View,
     },
-    files::{descriptors::Descriptors, inodes::now, names::DEPTH_MAX},
+    files::{descriptors::Descriptors, inodes::now, names::Loops},
 };
 
 const SETTINGS: u8 = 0;
@@ -164,7 +164,8 @@ fn folders_above(view: &dyn View, folders: &BTreeSet<u64>, parent: u64) -> VolRe
     if folders.is_empty() {
         return Ok(out);
     }
-    for _ in 0..DEPTH_MAX {
+    let mut loops = Loops::default();
+    while !loops.closes(at) {
         if at == 0 {
             return Ok(out);
         }

@@ -14,8 +14,31 @@ use crate::{
     files::{inodes::load_inode, names::short_names::ShortNames},
 };
 
-/// A path never goes deeper; a loop of directories cannot come to be, but a damaged volume may show one.
+/// Names of a path that is looked up. Directories may be deeper, because they are moved with all that is below them.
 pub const DEPTH_MAX: usize = 1024;
+
+/// Tells a loop of directories, which cannot come to be, but which a damaged volume may show: of those on the way up, one is
+/// remembered, each time for twice as many steps.
+#[derive(Default)]
+pub struct Loops {
+    remembered: u64,
+    steps: u64,
+    until: u64,
+}
+
+impl Loops {
+    /// Whether the way has led to `at` before; says so after a few rounds at the latest.
+    pub fn closes(&mut self, at: u64) -> bool {
+        if self.until > 0 && at == self.remembered {
+            return true;
+        }
+        if self.steps == self.until {
+            (self.remembered, self.steps, self.until) = (at, 0, 2 * self.until + 1);
+        }
+        self.steps += 1;
+        false
+    }
+}
 
 pub fn name_key(directory: u64, name: &str) -> Key {
     keys::named(keys::NAME, directory, &fold(name))
@@ -63,9 +86,9 @@ pub fn path(view: &dyn View, root: u64, parent: u64, name: &str) -> VolResult<Op
 /// The same, each with the number of its directory.
 pub fn trail(view: &dyn View, root: u64, parent: u64, name: &str) -> VolResult<Option<Vec<(u64, String)>>> {
     let mut out = vec![(parent, name.to_owned())];
-    let mut at = parent;
+    let (mut at, mut loops) = (parent, Loops::default());
     while at != root {
-        if at == ROOT_INO || out.len() > DEPTH_MAX {
+        if at == ROOT_INO || loops.closes(at) {
             return Ok(None);
         }
         let inode = load_inode(view, at)?;
@@ -78,7 +101,8 @@ pub fn trail(view: &dyn View, root: u64, parent: u64, name: &str) -> VolResult<O
 
 /// Whether directory `at` is `top` or below it.
 pub fn is_below(view: &dyn View, mut at: u64, top: u64) -> VolResult<bool> {
-    for _ in 0..DEPTH_MAX {
+    let mut loops = Loops::default();
+    while !loops.closes(at) {
         if at == top {
             return Ok(true);
         }
@@ -88,4 +112,21 @@ pub fn is_below(view: &dyn View, mut at: u64, top: u64) -> VolResult<bool> {
         at = load_inode(view, at)?.parent;
     }
     Err(VolError::Corrupt("a loop of directories"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Loops;
+
+    #[test]
+    fn loops_are_told_and_ways_are_not() {
+        for (before, round) in [(0, 1), (0, 2), (5, 1), (1000, 7), (3, 1000), (1, 64)] {
+            let mut loops = Loops::default();
+            let way = (0..before).chain((0..u64::MAX).map(|i| before + i % round));
+            let steps = way.take_while(|at| !loops.closes(*at)).count() as u64;
+            assert!((round..4 * (before + round) + 4).contains(&steps), "{before} {round}: {steps}");
+        }
+        let mut loops = Loops::default();
+        assert!((1..100_000).all(|at| !loops.closes(at)));
+    }
 }
