@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeSet,
     os::unix::fs::{MetadataExt, PermissionsExt, symlink},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     sync::{
         Arc,
@@ -23,6 +23,7 @@ use arden_wire::{
     access::*,
     dtyp::{Ace, Acl, SecurityDescriptor, Sid, well_known},
 };
+use rustix::fs::XattrFlags;
 
 /// `share` is served; `outside` is not.
 struct Place {
@@ -36,9 +37,29 @@ impl Place {
     }
 
     fn with(options: DirOptions) -> Place {
+        Place::below(&std::env::temp_dir(), options)
+    }
+
+    /// In memory, where a file may have many attributes; None, and a message, where that cannot be.
+    fn with_many_attributes() -> Option<Place> {
+        let memory = Path::new("/dev/shm");
+        if !memory.is_dir() {
+            println!("skipped: there is no /dev/shm");
+            return None;
+        }
+        let p = Place::below(memory, DirOptions::default());
+        let probe = std::fs::File::create(p.outside().join("probe")).unwrap();
+        let can = (0..300).all(|i| rustix::fs::fsetxattr(&probe, long_attribute(i), b"x", XattrFlags::empty()).is_ok());
+        if !can {
+            println!("skipped: /dev/shm takes no files with many attributes");
+        }
+        can.then_some(p)
+    }
+
+    fn below(parent: &Path, options: DirOptions) -> Place {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let base = std::env::temp_dir().join(format!("arden-hostile-{}-{n}", std::process::id()));
+        let base = parent.join(format!("arden-hostile-{}-{n}", std::process::id()));
         std::fs::create_dir_all(base.join("share")).unwrap();
         std::fs::create_dir(base.join("outside")).unwrap();
         std::fs::write(base.join("outside/secret"), "secret").unwrap();
@@ -82,6 +103,11 @@ impl Drop for Place {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.base);
     }
+}
+
+/// 250 bytes.
+fn long_attribute(i: usize) -> String {
+    format!("user.{i:0>245}")
 }
 
 fn plain(directory: bool) -> NewFile<'static> {
@@ -196,6 +222,88 @@ fn names_that_no_client_could_say_are_left_out() {
     assert_eq!(p.names(&p.store.root()), BTreeSet::from(["good".to_owned()]));
     assert_eq!(p.store.unpresentable_names(), 5);
     assert!(!p.store.root().is_empty_directory().unwrap());
+}
+
+/// More names than the kernel tells make nothing of a file but its EAs and streams unreachable, and nothing of its directory.
+#[test]
+fn attributes_that_the_kernel_does_not_list_spoil_nothing() {
+    let Some(mut p) = Place::with_many_attributes() else { return };
+    let root = p.store.root();
+    for name in ["before", "f", "later"] {
+        root.create_child(None, name, &plain(false)).unwrap();
+    }
+    let node = p.find("f").unwrap();
+    node.set_basic(None, &BasicUpdate { attributes: Some(ATTR_HIDDEN), ..Default::default() }).unwrap();
+    node.set_security(None, &private_descriptor()).unwrap();
+    drop(node);
+    let file = std::fs::File::open(p.share("f")).unwrap();
+    for i in 0..300 {
+        rustix::fs::fsetxattr(&file, long_attribute(i), b"x", XattrFlags::empty()).unwrap();
+    }
+    let told = rustix::fs::flistxattr(&file, &mut vec![0u8; 65_536][..]);
+    assert_eq!(told, Err(rustix::io::Errno::TOOBIG));
+    // Once by a store that has it in memory, and once by one that looks at it for the first time, in a listing.
+    for is_first_look in [false, true] {
+        if is_first_look {
+            p.store = DirStore::open(&p.share(""), DirOptions::default()).unwrap();
+        }
+        let root = p.store.root();
+        assert_eq!(p.names(&root), ["before", "f", "later"].map(str::to_owned).into());
+        let node = p.find("f").unwrap();
+        assert_eq!(node.stat().unwrap().attributes, ATTR_HIDDEN);
+        assert_eq!(*node.security().unwrap(), private_descriptor(), "its descriptor stays in force");
+        node.set_basic(None, &BasicUpdate { attributes: Some(ATTR_SYSTEM), ..Default::default() }).unwrap();
+        node.set_basic(None, &BasicUpdate { attributes: Some(ATTR_HIDDEN), ..Default::default() }).unwrap();
+        node.write_at(None, 0, b"data", Wait::Yes).unwrap();
+        assert_eq!(node.eas().map(|_| ()), Err(StoreError::EaTooLarge.into()));
+        assert_eq!(p.lookup("f:s").map(|_| ()), Err(StoreError::EaTooLarge.into()));
+        node.rename(None, &*root, "moved", false).unwrap();
+        node.rename(None, &*root, "f", false).unwrap();
+    }
+    p.find("f").unwrap().unlink(None).unwrap();
+    assert!(p.find("f").is_none());
+}
+
+/// Clients cannot bring a file there.
+#[test]
+fn names_of_attributes_have_a_limit() {
+    let Some(p) = Place::with_many_attributes() else { return };
+    let root = p.store.root();
+    let ea = |i: usize| Ea { name: format!("{i:0>245}"), flags: 0, value: b"x".to_vec() };
+    let many: Vec<Ea> = (0..270).map(ea).collect();
+    let refused = root.create_child(None, "f", &NewFile { eas: &many, ..plain(false) }).map(|_| ());
+    assert_eq!(refused, Err(StoreError::EaTooLarge.into()));
+    assert!(p.find("f").is_none());
+    let f = root.create_child(None, "f", &plain(false)).unwrap();
+    assert_eq!(f.set_eas(None, &many), Err(StoreError::EaTooLarge.into()));
+    assert!(f.eas().unwrap().is_empty(), "all or nothing");
+    let names_bytes = || rustix::fs::flistxattr_query(std::fs::File::open(p.share("f")).unwrap()).unwrap();
+    // One at a time, of all kinds that have names of clients.
+    let full = (0..500).find(|i| f.set_eas(None, &[ea(*i)]).is_err()).unwrap();
+    assert_eq!(f.set_eas(None, &[ea(full)]), Err(StoreError::EaTooLarge.into()));
+    assert!((46 << 10..=48 << 10).contains(&names_bytes()), "{}", names_bytes());
+    let long = |i: usize| format!("{i:0>220}");
+    assert_eq!(f.create_stream(None, &long(0)).map(|_| ()), Err(StoreError::TooManyStreams.into()));
+    f.set_eas(None, &[Ea { value: Vec::new(), ..ea(0) }]).unwrap();
+    f.write_at(None, 0, b"data", Wait::Yes).unwrap();
+    let s = f.create_stream(None, "s").unwrap();
+    let marked = f.create_stream_marked(None, &long(1), 7).map(|_| ());
+    assert_eq!(marked, Err(StoreError::TooManyStreams.into()), "its mark has a name too");
+    f.create_stream(None, &long(1)).unwrap();
+    assert_eq!(s.rename_stream(None, Some(&long(2)), false), Err(StoreError::TooManyStreams.into()));
+    assert_eq!(f.rename_stream(None, Some(&long(2)), false), Err(StoreError::TooManyStreams.into()));
+    assert_eq!(f.rename_stream(None, Some(&long(1)), true), Ok(()), "no name more");
+    s.rename_stream(None, Some("t"), false).unwrap();
+    s.write_at(None, 70_000, b"x", Wait::Yes).unwrap();
+    assert!(names_bytes() <= 48 << 10, "{}", names_bytes());
+    // Many streams alone, and they all go.
+    let g = root.create_child(None, "g", &plain(false)).unwrap();
+    let refused = (0..1000).find_map(|i| g.create_stream(None, &long(i)).err()).unwrap();
+    assert_eq!(refused, StoreError::TooManyStreams);
+    for s in g.streams().unwrap().into_iter().filter(|s| !s.name.is_empty()) {
+        p.find(&format!("g:{}", s.name)).unwrap().unlink(None).unwrap();
+    }
+    g.unlink(None).unwrap();
 }
 
 #[test]

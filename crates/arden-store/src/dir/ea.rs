@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use super::{
     mark,
-    meta::{DOSATTRIB, NTACL_USER, OBJECT_ID},
+    meta::{DOSATTRIB, NTACL_USER, OBJECT_ID, has_room_for_names},
     reparse, stream, sys,
 };
 use crate::error::{NotDone, StoreError};
@@ -15,6 +15,8 @@ const PREFIX: &str = "user.";
 /// [MS-FSCC] 2.4.16: a value's length has 16 bits.
 const VALUE_BYTES_MAX: usize = 65_535;
 const NAME_BYTES_MAX: usize = 250;
+/// What FileEaInformation says of EAs that are too many to be told.
+pub const LARGEST_SIZE: u32 = 65_535;
 
 /// Whether an extended attribute of Linux is an EA of clients.
 pub fn is_ea(attribute: &str) -> bool {
@@ -55,7 +57,8 @@ pub fn list_size(fd: BorrowedFd<'_>) -> u32 {
     u32::try_from(4 + sum).unwrap_or(u32::MAX)
 }
 
-/// Sets; an empty value deletes. Names match in any case and keep the case that they were first given.
+/// Sets; an empty value deletes. Names match in any case and keep the case that they were first given. Nothing is changed
+/// where a name is not valid or there is no room for the names.
 pub fn write(fd: BorrowedFd<'_>, eas: &[Ea]) -> Result<()> {
     let mut present = Vec::new();
     sys::each_xattr(fd, |name| {
@@ -64,6 +67,8 @@ pub fn write(fd: BorrowedFd<'_>, eas: &[Ea]) -> Result<()> {
         }
     })
     .map_err(sys::failure)?;
+    let mut changes = Vec::with_capacity(eas.len());
+    let mut new_names_bytes = 0;
     for ea in eas {
         let wanted = format!("{PREFIX}{}", ea.name);
         if !is_valid_name(&ea.name) || !is_ea(&wanted) {
@@ -73,13 +78,20 @@ pub fn write(fd: BorrowedFd<'_>, eas: &[Ea]) -> Result<()> {
         if !is_ea(&real) {
             return Err(StoreError::InvalidEaName.into());
         }
-        if ea.value.is_empty() {
-            sys::remove_xattr(fd, &real).map_err(sys::failure)?;
+        if !ea.value.is_empty() && !present.contains(&real) {
+            new_names_bytes += real.len() + 1;
+            present.push(real.clone());
+        }
+        changes.push((real, &ea.value));
+    }
+    if !has_room_for_names(fd, new_names_bytes)? {
+        return Err(StoreError::EaTooLarge.into());
+    }
+    for (name, value) in changes {
+        if value.is_empty() {
+            sys::remove_xattr(fd, &name).map_err(sys::failure)?;
         } else {
-            sys::set_xattr(fd, &real, &ea.value).map_err(too_large)?;
-            if !present.contains(&real) {
-                present.push(real);
-            }
+            sys::set_xattr(fd, &name, value).map_err(too_large)?;
         }
     }
     Ok(())

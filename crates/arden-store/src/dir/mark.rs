@@ -35,6 +35,11 @@ fn attribute(stream: Option<&str>) -> String {
     stream.map_or_else(|| CREATE_MARK.to_owned(), |stream| format!("{CREATE_MARK}.{stream}"))
 }
 
+/// What a stream's mark needs for its name.
+pub fn name_bytes(stream: &str) -> usize {
+    attribute(Some(stream)).len() + 1
+}
+
 /// The mark of a file, or of a stream of it.
 pub fn read(fd: BorrowedFd<'_>, stream: Option<&str>) -> Result<Option<u128>> {
     let value = sys::get_xattr(fd, &attribute(stream), 64).map_err(sys::failure)?;

@@ -16,6 +16,7 @@ use super::{
     SPILL_DIRECTORY, Shared, data,
     inode::{Inode, Link},
     mark,
+    meta::has_room_for_names,
     node::DirNode,
     sys::{self, Kind, RawStat},
 };
@@ -89,6 +90,7 @@ impl Shared {
             return Err(StoreError::NameCollision.into());
         }
         let fd = inode.for_reading(self.proc_fds()).map_err(sys::failure)?;
+        check_room(fd, name, mark.map_or(0, |_| mark::name_bytes(name)))?;
         mark::set_of_stream(fd, name, mark)?;
         match sys::set_xattr(fd, &inline_name(name), &[0]) {
             Err(Errno::RANGE | Errno::NAMETOOLONG) => Err(StoreError::InvalidName.into()),
@@ -300,6 +302,9 @@ impl Shared {
         check_stream_name(new)?;
         let _lock = inode.streams.lock();
         let old = stream.name()?;
+        if new.len() > old.len() {
+            check_room(inode.for_reading(self.proc_fds()).map_err(sys::failure)?, new, 0)?;
+        }
         if !eq_fold(&old, new) {
             self.make_way(inode, new, replace)?;
         }
@@ -369,6 +374,9 @@ impl Shared {
     pub fn data_to_stream(&self, inode: &Inode, name: &str, replace: bool) -> Result<()> {
         check_stream_name(name)?;
         let _lock = inode.streams.lock();
+        if self.find_stream(inode, name)?.is_none() {
+            check_room(inode.for_reading(self.proc_fds()).map_err(sys::failure)?, name, 0)?;
+        }
         self.make_way(inode, name, replace)?;
         let data = inode.for_writing(self.proc_fds()).map_err(sys::failure)?;
         let size = inode.stat().map_err(sys::failure)?.size;
@@ -427,6 +435,14 @@ impl Shared {
                 tracing::warn!("a spilled stream could not be removed");
             }
         }
+    }
+}
+
+/// Whether the file may have one more stream, and another `more` bytes of names. One that spills has a shorter name then.
+fn check_room(fd: BorrowedFd<'_>, stream: &str, more: usize) -> Result<()> {
+    match has_room_for_names(fd, inline_name(stream).len() + 1 + more)? {
+        true => Ok(()),
+        false => Err(StoreError::TooManyStreams.into()),
     }
 }
 

@@ -271,7 +271,16 @@ pub fn remove_xattr(fd: BorrowedFd<'_>, name: &str) -> rustix::io::Result<()> {
     }
 }
 
-/// The names of all extended attributes, one call of `f` each. Names that are not UTF-8 are left out.
+/// How long the list of all names is, also where it is too long to be told.
+pub fn xattr_names_bytes(fd: BorrowedFd<'_>) -> rustix::io::Result<usize> {
+    match rustix::fs::flistxattr_query(fd) {
+        Err(Errno::OPNOTSUPP) => Ok(0),
+        other => other,
+    }
+}
+
+/// The names of all extended attributes, one call of `f` each. Names that are not UTF-8 are left out. `TOOBIG`: the kernel
+/// does not tell so many; attributes whose names are known can be read all the same.
 pub fn each_xattr(fd: BorrowedFd<'_>, mut f: impl FnMut(&str)) -> rustix::io::Result<()> {
     let mut small = [0u8; 1024];
     let large;
