@@ -264,6 +264,57 @@ fn attributes_that_the_kernel_does_not_list_spoil_nothing() {
     assert!(p.find("f").is_none());
 }
 
+/// Pages that this thread had to be given so far.
+fn page_faults() -> u64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+    let behind_the_name = stat.rsplit_once(')').unwrap().1;
+    behind_the_name.split_whitespace().nth(7).unwrap().parse().unwrap()
+}
+
+/// A file may have far more in attributes than it has in data: looking at it reads nothing of that.
+#[test]
+fn large_attributes_are_not_read_to_be_told() {
+    let Some(mut p) = Place::with_many_attributes() else { return };
+    arden_testkit::stores::cases::eas_have_a_limit(&*p.store);
+    let f = p.find("f").unwrap();
+    let file = std::fs::File::open(p.share("f")).unwrap();
+    for i in 0..500 {
+        let name = format!("user.host-{i}");
+        rustix::fs::fsetxattr(&file, &*name, &[1; 60_000], XattrFlags::empty()).unwrap();
+    }
+    let g = p.store.root().create_child(None, "g", &plain(false)).unwrap();
+    for i in 0..500 {
+        g.create_stream(None, &format!("{i}")).unwrap().write_at(None, 0, &[1; 60_000], Wait::Yes).unwrap();
+    }
+    p.store = DirStore::open(&p.share(""), DirOptions::default()).unwrap();
+    let before = page_faults();
+    assert_eq!(f.eas().map(|_| ()), Err(StoreError::EaTooLarge.into()));
+    assert_eq!(p.names(&p.store.root()).len(), 2);
+    assert!(p.find("f").unwrap().stat().unwrap().ea_size > 500 * 60_000);
+    let streams = g.streams().unwrap();
+    assert_eq!(streams.iter().filter(|s| s.size == 60_000).count(), 500);
+    // To read all once would be some 15,000.
+    let faults = page_faults() - before;
+    assert!(faults < 2000, "{faults} pages");
+    // What is too much may become less, and more of it is refused.
+    let ea = |name: &str, value: &[u8]| Ea { name: name.into(), flags: 0, value: value.to_vec() };
+    assert_eq!(f.set_eas(None, &[ea("host-1", &[1; 60_001])]), Err(StoreError::EaTooLarge.into()));
+    f.set_eas(None, &[ea("HOST-1", &[2; 59_999])]).unwrap();
+    let none: Vec<Ea> = (0..500).map(|i| ea(&format!("host-{i}"), b"")).chain([ea("other", b"")]).collect();
+    f.set_eas(None, &none).unwrap();
+    assert!(f.eas().unwrap().is_empty());
+    // Many small ones cost time.
+    for i in 0..1025 {
+        rustix::fs::fsetxattr(&file, &*format!("user.{i}"), b"1", XattrFlags::empty()).unwrap();
+    }
+    assert_eq!(f.eas().map(|_| ()), Err(StoreError::EaTooLarge.into()));
+    assert_eq!(f.stat().unwrap().ea_size, 65_535);
+    rustix::fs::fremovexattr(&file, "user.0").unwrap();
+    assert_eq!(f.eas().unwrap().len(), 1024);
+    assert_eq!(f.set_eas(None, &[ea("more", b"1")]), Err(StoreError::EaTooLarge.into()));
+    f.set_eas(None, &[ea("more", b"1"), ea("1", b"")]).unwrap();
+}
+
 /// Clients cannot bring a file there.
 #[test]
 fn names_of_attributes_have_a_limit() {

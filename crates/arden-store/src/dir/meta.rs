@@ -216,7 +216,7 @@ impl Shared {
                 (dos, opaque) = (true, true);
                 meta.sd = StoredSd::Unread;
                 meta.has_streams = true;
-                meta.ea_size = ea::LARGEST_SIZE;
+                meta.ea_size = ea::LIST_BYTES_MAX as u32;
             }
             Err(e) => return Err(sys::failure(e)),
         }

@@ -123,13 +123,14 @@ impl Shared {
 
     /// Size and allocation.
     pub fn stream_size(&self, inode: &Inode, name: &str) -> Result<(u64, u64)> {
-        match self.place(inode, name, false)? {
-            Place::Inline(bytes) => Ok((bytes.len() as u64, bytes.len() as u64)),
-            Place::Spilled(fd) => {
-                let stat = sys::stat_fd(sys::fd(&fd)).map_err(sys::failure)?;
-                Ok((stat.size, stat.allocated))
-            }
+        let fd = inode.for_reading(self.proc_fds()).map_err(sys::failure)?;
+        if let Some(id) = spill_id(fd, name)? {
+            let stat = sys::stat_fd(sys::fd(&self.open_spilled(&id, false)?)).map_err(sys::failure)?;
+            return Ok((stat.size, stat.allocated));
         }
+        let value_bytes = sys::xattr_bytes(fd, &inline_name(name)).map_err(sys::failure)?.ok_or(StoreError::Deleted)?;
+        let size = value_bytes.saturating_sub(1) as u64;
+        Ok((size, size))
     }
 
     fn place(&self, inode: &Inode, name: &str, write: bool) -> Result<Place> {

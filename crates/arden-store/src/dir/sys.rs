@@ -259,6 +259,15 @@ pub fn get_xattr(fd: BorrowedFd<'_>, name: &str, bytes_max: usize) -> rustix::io
     Err(Errno::TOOBIG)
 }
 
+/// How long the attribute's value is.
+pub fn xattr_bytes(fd: BorrowedFd<'_>, name: &str) -> rustix::io::Result<Option<usize>> {
+    match rustix::fs::fgetxattr_query(fd, name) {
+        Ok(len) => Ok(Some(len)),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
 pub fn set_xattr(fd: BorrowedFd<'_>, name: &str, value: &[u8]) -> rustix::io::Result<()> {
     rustix::fs::fsetxattr(fd, name, value, XattrFlags::empty())
 }

@@ -521,6 +521,39 @@ pub fn eas_match_in_any_case(store: &dyn FileStore) {
     }
 }
 
+/// As one list all EAs of a file have 65,535 bytes at most; a store may have room for less.
+pub fn eas_have_a_limit(store: &dyn FileStore) {
+    let root = store.root();
+    let ea = |name: &str, len: usize| Ea { name: name.into(), flags: 0, value: vec![7; len] };
+    let f = file(&root, "f");
+    let large = [ea("large", 40 << 10)];
+    let has_room = match f.set_eas(None, &large) {
+        Ok(()) => true,
+        Err(e) => {
+            assert_eq!(e, StoreError::EaTooLarge);
+            assert_eq!(f.stat().unwrap().ea_size, 0);
+            false
+        }
+    };
+    let before = if has_room { &large[..] } else { &[] };
+    assert_eq!(error(f.set_eas(None, &[ea("other", 40 << 10)])), StoreError::EaTooLarge);
+    assert_eq!(f.eas().unwrap(), before);
+    assert_eq!(error(f.set_eas(None, &[ea("small", 1), ea("value", 65_536)])), StoreError::EaTooLarge);
+    if has_room {
+        assert_eq!(f.eas().unwrap(), before, "all or nothing");
+        assert_eq!(f.stat().unwrap().ea_size, 4 + 4 + 5 + 1 + (40 << 10));
+        f.set_eas(None, &[ea("LARGE", 0), ea("other", 40 << 10)]).unwrap();
+        assert_eq!(f.eas().unwrap(), [ea("other", 40 << 10)]);
+        assert_eq!(error(f.set_eas(None, &[ea("other", 65_535 - 4 - 10 + 1)])), StoreError::EaTooLarge);
+        f.set_eas(None, &[ea("other", 65_535 - 4 - 10)]).unwrap();
+        assert_eq!(f.stat().unwrap().ea_size, 65_535);
+    }
+    let both = [ea("large", 40 << 10), ea("other", 40 << 10)];
+    let made = root.create_child(None, "g", &NewFile { eas: &both, ..plain(false) });
+    assert_eq!(error(made.map(|_| ())), StoreError::EaTooLarge);
+    assert_eq!(names(&root), ["f"]);
+}
+
 pub fn reparse_points_are_kept(store: &dyn FileStore) {
     let f = file(&store.root(), "f");
     assert_eq!(error(f.reparse()), StoreError::NotAReparsePoint);

@@ -49,6 +49,7 @@ macro_rules! all_cases {
             streams_and_the_data_change_places
             writes_beside_stream_renames_are_kept
             eas_match_in_any_case
+            eas_have_a_limit
             reparse_points_are_kept
             hard_links_share_data
             a_name_moves_onto_another_of_the_same_file
