@@ -432,8 +432,9 @@ pub trait Node: Send + Sync {
     fn release_allocation(&self, _by: ChangedBy) {}
     /// Zeroes, giving space back where the file is sparse.
     fn zero_range(&self, by: ChangedBy, offset: u64, len: u64) -> Result<()>;
-    /// Parts of `offset..offset+len` that hold data, ascending.
-    fn allocated_ranges(&self, offset: u64, len: u64) -> Result<Vec<(u64, u64)>>;
+    /// Parts of `offset..offset+len` that hold data, ascending, the first `max` of them. Work and memory follow `max` and the
+    /// data that is there, not the length.
+    fn allocated_ranges(&self, offset: u64, len: u64, max: usize) -> Result<Vec<(u64, u64)>>;
     /// Where the stream's clusters from `from` on lie, without gaps up to its last one, at most `max` runs. `EndOfFile` where
     /// it has no cluster `from`, `WrongObject` where the store has no clusters.
     fn cluster_runs(&self, _from: u64, _max: usize) -> Result<Vec<ClusterRun>> {

@@ -307,7 +307,7 @@ fn allocated_ranges(file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
     let room = ioctl.max_output_response as usize / 16;
-    let ranges = first_ranges(file, offset, len, room + 1)?;
+    let ranges = file.fs().allocated_ranges(file, offset, len, room + 1)?;
     if room == 0 && !ranges.is_empty() {
         return Err(NtStatus::BUFFER_TOO_SMALL.into());
     }
@@ -318,29 +318,6 @@ fn allocated_ranges(file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
     }
     let status = if ranges.len() > room { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
     Ok((status, out))
-}
-
-/// Parts of a file whose ranges are asked for at once: what they take in memory follows this, not the file.
-const RANGES_PART_BYTES: u64 = 1 << 30;
-
-/// The first ranges that hold data, some `max` of them.
-fn first_ranges(file: &Arc<Open>, offset: u64, len: u64, max: usize) -> Result<Vec<(u64, u64)>, Fail> {
-    let end = (offset + len).min(file.fs().stat(file)?.stat.end_of_file);
-    let mut at = offset;
-    let mut ranges: Vec<(u64, u64)> = Vec::new();
-    loop {
-        let part = end.saturating_sub(at).min(RANGES_PART_BYTES);
-        for (from, len) in file.fs().allocated_ranges(file, at, part)? {
-            match ranges.last_mut() {
-                Some((last, last_len)) if *last + *last_len == from => *last_len += len,
-                _ => ranges.push((from, len)),
-            }
-        }
-        at += part;
-        if at >= end || ranges.len() > max {
-            return Ok(ranges);
-        }
-    }
 }
 
 /// FSCTL_FILE_LEVEL_TRIM, [MS-FSCC] 2.3.73: the ranges' contents are given up.

@@ -9,6 +9,10 @@ use arden_smb::{
     time::Time,
     usage::{Bound, Kind},
 };
+use arden_store::{
+    dir::{DirOptions, DirStore},
+    fs::Fs,
+};
 
 use super::client::*;
 
@@ -380,6 +384,72 @@ fn long_requests_leave_the_reactor() {
         all.extend(more);
     }
     assert_eq!(all.len(), 100);
+}
+
+/// A directory in memory, whose files may end as far away as offsets go, in place of the share's; it goes with the guard.
+struct InMemory(std::path::PathBuf);
+
+impl InMemory {
+    /// None, and a message, where that cannot be.
+    fn serve(lab: &Lab) -> Option<InMemory> {
+        let dir = std::path::Path::new("/dev/shm").join(format!("arden-usage-{}", std::process::id()));
+        if let Err(e) = std::fs::create_dir(&dir) {
+            println!("skipped: {}: {e}", dir.display());
+            return None;
+        }
+        let store = DirStore::open(&dir, DirOptions::default()).unwrap();
+        let fs = Fs::new(store, lab.server.trees.share(SHARE).unwrap().fs.as_ref().unwrap().table().clone());
+        change_share(lab, SHARE, |s| s.fs = Some(fs.clone()));
+        Some(InMemory(dir))
+    }
+}
+
+impl Drop for InMemory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What a client only says is large takes no time: ends of files and offsets.
+#[test]
+fn empty_space_takes_no_time() {
+    let lab = Lab::new();
+    let Some(_dir) = InMemory::serve(&lab) else { return };
+    let mut c = rich(lab.client());
+    const END: u64 = i64::MAX as u64;
+    for sparse in [false, true] {
+        let f = c.open(want(&format!("f{sparse}"))).id;
+        if sparse {
+            c.fsctl(f, fsctl::SET_SPARSE, &[], 0);
+        }
+        c.write(f, 4096, &[1; 4096]);
+        let requests = |end: u64| {
+            [
+                set_info(f, info_type::FILE, file_class::END_OF_FILE, 0, &end.to_le_bytes()),
+                ioctl(f, fsctl::QUERY_ALLOCATED_RANGES, &pair(0, end), 160),
+                ioctl(f, fsctl::QUERY_FILE_REGIONS, &[&pair(0, end)[..], &[1, 0, 0, 0, 0, 0, 0, 0]].concat(), 160),
+                ioctl(f, fsctl::SET_ZERO_DATA, &pair(8192, end), 0),
+                ioctl(f, fsctl::FILE_LEVEL_TRIM, &[&[0, 0, 0, 0, 1, 0, 0, 0][..], &pair(8192, end)].concat(), 4),
+            ]
+        };
+        let mut took = |end: u64| {
+            let all = requests(end).map(|req| {
+                let began = cpu_time();
+                let status = c.status(&req);
+                assert_eq!(status, NtStatus::SUCCESS, "{end:#x}");
+                cpu_time() - began
+            });
+            all.iter().sum::<Duration>()
+        };
+        // From far to farther, so that what depends on it is found before it takes hours.
+        let small = took(1 << 20).max(Duration::from_millis(10));
+        for end in [1 << 50, END] {
+            let large = took(end);
+            assert!(large < small * 20, "{large:?} where the file ends at {end:#x}, {small:?} where it ends near");
+        }
+        let ranges = c.fsctl(f, fsctl::QUERY_ALLOCATED_RANGES, &pair(0, END), 160);
+        assert_eq!(ranges, if sparse { pair(4096, 4096) } else { pair(0, END) });
+    }
 }
 
 /// What a session had open is closed when it ends, whatever ends it: much of it, or large files that go with it, elsewhere.

@@ -80,12 +80,12 @@ pub fn zero(fd: BorrowedFd<'_>, from: u64, end: u64) -> Result<()> {
             write_at(fd, at, &zeros[..n])?;
             at += n as u64;
         }
-        Ok(())
+        Ok(true)
     })
 }
 
-/// The parts of `from..end` that hold data, in order. The end is that of the file at most.
-fn each_data(fd: BorrowedFd<'_>, from: u64, end: u64, mut each: impl FnMut(u64, u64) -> Result<()>) -> Result<()> {
+/// The parts of `from..end` that hold data, in order, while `each` wants more. The end is that of the file at most.
+fn each_data(fd: BorrowedFd<'_>, from: u64, end: u64, mut each: impl FnMut(u64, u64) -> Result<bool>) -> Result<()> {
     let mut at = from;
     while at < end {
         let data = match rustix::fs::seek(fd, SeekFrom::Data(at)) {
@@ -97,7 +97,9 @@ fn each_data(fd: BorrowedFd<'_>, from: u64, end: u64, mut each: impl FnMut(u64, 
         if hole <= data {
             break;
         }
-        each(data, hole)?;
+        if !each(data, hole)? {
+            break;
+        }
         at = hole;
     }
     Ok(())
@@ -137,10 +139,10 @@ impl Shared {
         zero(fd, offset, end)
     }
 
-    pub fn allocated_ranges(&self, inode: &Inode, offset: u64, len: u64) -> Result<Vec<(u64, u64)>> {
+    pub fn allocated_ranges(&self, inode: &Inode, offset: u64, len: u64, max: usize) -> Result<Vec<(u64, u64)>> {
         let fd = inode.for_reading(self.proc_fds()).map_err(sys::failure)?;
         let end = offset.saturating_add(len).min(inode.stat().map_err(sys::failure)?.size);
-        if offset >= end {
+        if offset >= end || max == 0 {
             return Ok(Vec::new());
         }
         if !self.is_sparse(inode)? {
@@ -149,7 +151,7 @@ impl Shared {
         let mut ranges = Vec::new();
         each_data(fd, offset, end, |from, to| {
             ranges.push((from, to - from));
-            Ok(())
+            Ok(ranges.len() < max)
         })?;
         Ok(ranges)
     }
@@ -235,7 +237,7 @@ pub fn copy_all(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<()> {
     let size = sys::stat_fd(from).map_err(sys::failure)?.size;
     rustix::fs::ftruncate(to, size).map_err(sys::failure)?;
     each_data(from, 0, size, |at, end| match copy_by_buffer(from, to, at, at, end - at)? {
-        n if n == end - at => Ok(()),
+        n if n == end - at => Ok(true),
         _ => Err(StoreError::DataError.into()),
     })
 }

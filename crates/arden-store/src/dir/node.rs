@@ -228,12 +228,12 @@ impl Node for DirNode {
         self.store.zero_range(self.file()?, offset, len)
     }
 
-    fn allocated_ranges(&self, offset: u64, len: u64) -> Result<Vec<(u64, u64)>> {
+    fn allocated_ranges(&self, offset: u64, len: u64, max: usize) -> Result<Vec<(u64, u64)>> {
         if self.named().is_some() {
             let end = offset.saturating_add(len).min(self.stat()?.end_of_file);
             return Ok(if offset < end { vec![(offset, end - offset)] } else { Vec::new() });
         }
-        self.store.allocated_ranges(self.file()?, offset, len)
+        self.store.allocated_ranges(self.file()?, offset, len, max)
     }
 
     fn set_sparse(&self, by: ChangedBy, sparse: bool) -> Result<()> {

@@ -357,12 +357,13 @@ impl Fs {
         result
     }
 
-    pub fn allocated_ranges(&self, open: &Arc<Open>, offset: u64, len: u64) -> Result<Vec<(u64, u64)>> {
+    /// The first `max` of them.
+    pub fn allocated_ranges(&self, open: &Arc<Open>, offset: u64, len: u64, max: usize) -> Result<Vec<(u64, u64)>> {
         open.check(Operation::ReadData)?;
         if open.directory || offset > OFFSET_MAX || len > OFFSET_MAX - offset {
             return Err(StoreError::InvalidParameter.into());
         }
-        open.node.allocated_ranges(offset, len)
+        open.node.allocated_ranges(offset, len, max)
     }
 
     /// FSCTL_GET_RETRIEVAL_POINTERS, [MS-FSA] 2.1.5.10.15. Of a file as for allocated ranges: the handle has to be able to

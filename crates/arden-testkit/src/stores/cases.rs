@@ -658,20 +658,49 @@ pub fn sparse_ranges_are_told(store: &dyn FileStore) {
     let f = file(&store.root(), "f");
     f.write_at(None, 0, &[1; 65_536], Wait::Yes).unwrap();
     f.set_end_of_file(None, 1 << 20).unwrap();
-    assert_eq!(f.allocated_ranges(0, 1 << 30).unwrap(), [(0, 1 << 20)], "not sparse: all of it");
+    assert_eq!(f.allocated_ranges(0, 1 << 30, 10).unwrap(), [(0, 1 << 20)], "not sparse: all of it");
     f.set_sparse(None, true).unwrap();
     assert_eq!(f.stat().unwrap().attributes & ATTR_SPARSE, ATTR_SPARSE);
     f.write_at(None, 524_288, &[2; 65_536], Wait::Yes).unwrap();
     f.sync().unwrap();
-    assert_eq!(f.allocated_ranges(0, 1 << 30).unwrap(), [(0, 65_536), (524_288, 65_536)]);
-    assert_eq!(f.allocated_ranges(4096, 8192).unwrap(), [(4096, 8192)]);
+    assert_eq!(f.allocated_ranges(0, 1 << 30, 10).unwrap(), [(0, 65_536), (524_288, 65_536)]);
+    assert_eq!(f.allocated_ranges(0, 1 << 30, 1).unwrap(), [(0, 65_536)]);
+    assert_eq!(f.allocated_ranges(0, u64::MAX, 2).unwrap(), [(0, 65_536), (524_288, 65_536)]);
+    assert_eq!(f.allocated_ranges(4096, 8192, 10).unwrap(), [(4096, 8192)]);
     f.zero_range(None, 0, 65_536).unwrap();
-    assert_eq!(f.allocated_ranges(0, 1 << 30).unwrap(), [(524_288, 65_536)]);
-    assert_eq!(f.allocated_ranges(1 << 20, 10).unwrap(), []);
+    assert_eq!(f.allocated_ranges(0, 1 << 30, 10).unwrap(), [(524_288, 65_536)]);
+    assert_eq!(f.allocated_ranges(1 << 20, 10, 10).unwrap(), []);
     f.set_basic(None, &BasicUpdate { attributes: Some(ATTR_HIDDEN), ..Default::default() }).unwrap();
     assert_eq!(f.stat().unwrap().attributes & ATTR_SPARSE, ATTR_SPARSE, "set on its own");
     f.set_sparse(None, false).unwrap();
     assert_eq!(f.stat().unwrap().attributes & ATTR_SPARSE, 0);
+}
+
+/// A store may look for them in pieces.
+pub fn many_sparse_ranges_are_told(store: &dyn FileStore) {
+    const BLOCK: u64 = 4096;
+    const COUNT: u64 = 2500;
+    let f = file(&store.root(), "f");
+    f.set_sparse(None, true).unwrap();
+    let block = [1; BLOCK as usize];
+    // Every other block, but no hole in the middle.
+    let holds_data = |i: u64| i.is_multiple_of(2) || (COUNT / 2..COUNT / 2 + 100).contains(&i);
+    for i in (0..COUNT).filter(|i| holds_data(*i)) {
+        f.write_at(None, i * BLOCK, &block, Wait::Yes).unwrap();
+    }
+    f.set_end_of_file(None, 1 << 40).unwrap();
+    f.sync().unwrap();
+    let mut wanted: Vec<(u64, u64)> = Vec::new();
+    for i in (0..COUNT).filter(|i| holds_data(*i)) {
+        match wanted.last_mut() {
+            Some((from, len)) if *from + *len == i * BLOCK => *len += BLOCK,
+            _ => wanted.push((i * BLOCK, BLOCK)),
+        }
+    }
+    assert_eq!(f.allocated_ranges(0, 1 << 40, usize::MAX).unwrap(), wanted);
+    assert_eq!(f.allocated_ranges(0, 1 << 40, 1000).unwrap(), wanted[..1000]);
+    let (from, len) = wanted[700];
+    assert_eq!(f.allocated_ranges(from + 1, 1 << 40, 1).unwrap(), [(from + 1, len - 1)]);
 }
 
 pub fn copies_inside_the_store(store: &dyn FileStore) {

@@ -56,6 +56,7 @@ macro_rules! all_cases {
             a_new_name_takes_the_place_of_an_8_3_name
             a_name_replaces_the_file_that_was_looked_at
             sparse_ranges_are_told
+            many_sparse_ranges_are_told
             copies_inside_the_store
             object_ids_are_kept
             type_and_stream_suffixes_decide

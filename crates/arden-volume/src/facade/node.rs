@@ -36,7 +36,7 @@ use crate::{
         inodes::{load_inode, load_stream, now},
         names::{self, short_names},
         open::{Link, OpenFile},
-        places::{Parts, allocated_ranges, cluster_runs},
+        places::{Parts, allocated_piece, append, cluster_runs},
         subject::Subject,
         txn::FileTxn,
     },
@@ -338,9 +338,18 @@ impl Node for VolNode {
         self.shared.done(self.target()?.zero(offset, len)?)
     }
 
-    fn allocated_ranges(&self, offset: u64, len: u64) -> Result<Vec<(u64, u64)>> {
-        let view = self.shared.view()?;
-        Ok(allocated_ranges(&view, self.subject(&view)?.data(), offset, len)?)
+    fn allocated_ranges(&self, offset: u64, len: u64, max: usize) -> Result<Vec<(u64, u64)>> {
+        let (mut at, end) = (offset, offset.saturating_add(len));
+        let mut ranges = Vec::new();
+        // One more tells that the last one goes no further.
+        while at < end && ranges.len() <= max {
+            let view = self.shared.view()?;
+            let (piece, next) = allocated_piece(&view, self.subject(&view)?.data(), at, end)?;
+            piece.into_iter().for_each(|range| append(&mut ranges, range));
+            at = next;
+        }
+        ranges.truncate(max);
+        Ok(ranges)
     }
 
     fn cluster_runs(&self, from: u64, max: usize) -> Result<Vec<ClusterRun>> {

@@ -16,6 +16,8 @@ use crate::{
 };
 
 const B: u64 = BLOCK_BYTES;
+/// Extents that are looked at together to tell what is allocated: changes wait meanwhile.
+const PIECE_PARTS: usize = 1024;
 /// Of one [`Placed`].
 const PART_BLOCKS: u64 = 256;
 const PART_BYTES: u64 = PART_BLOCKS * B;
@@ -134,29 +136,59 @@ impl Placed {
     }
 }
 
-/// Parts of `offset..offset + len` that hold data, ascending.
-pub fn allocated_ranges(view: &dyn View, d: &Data, offset: u64, len: u64) -> VolResult<Vec<(u64, u64)>> {
-    let end = offset.saturating_add(len).min(d.eof);
-    if offset >= end {
-        return Ok(Vec::new());
+/// Ranges of bytes, each its beginning and its length.
+pub type Ranges = Vec<(u64, u64)>;
+
+/// The parts of `offset..end` that hold data, ascending, up to where some of them were found, and where that is.
+pub fn allocated_piece(view: &dyn View, d: &Data, offset: u64, end: u64) -> VolResult<(Ranges, u64)> {
+    let eof = end.min(d.eof);
+    if offset >= eof {
+        return Ok((Ranges::new(), end));
     }
     if !d.sparse {
-        return Ok(vec![(offset, end - offset)]);
+        return Ok((vec![(offset, eof - offset)], end));
     }
-    let (from, to) = (offset / B, end.div_ceil(B));
-    let mut parts: Vec<(u64, u64)> = extents(view, d.sid, from, to)?.iter().map(|e| (e.file_block, e.end())).collect();
-    parts.extend(resident(view, d.sid, from, to)?.into_iter().map(|b| (b, b + 1)));
+    let (from, to) = (offset / B, eof.div_ceil(B));
+    let (mut until, mut parts, mut result) = (to, Vec::new(), Ok(()));
+    let first = from.saturating_sub(EXTENT_BLOCKS_MAX - 1);
+    view.scan(&keys::two(keys::EXTENT, d.sid, first), &keys::two(keys::EXTENT, d.sid, to), &mut |k, v| {
+        match Extent::decode(keys::second(k), v) {
+            Ok(e) if e.end() > from => parts.push((e.file_block, e.end())),
+            Ok(_) => {}
+            Err(e) => result = Err(e),
+        }
+        result.is_ok() && parts.len() < PIECE_PARTS
+    })?;
+    result?;
+    if parts.len() == PIECE_PARTS {
+        until = parts[PIECE_PARTS - 1].1.min(to);
+    }
+    let mut in_tree = Vec::new();
+    view.scan(&keys::two(keys::BLOCK, d.sid, from), &keys::two(keys::BLOCK, d.sid, until), &mut |k, _| {
+        in_tree.push(keys::second(k));
+        in_tree.len() < PIECE_PARTS
+    })?;
+    if in_tree.len() == PIECE_PARTS {
+        until = in_tree[PIECE_PARTS - 1] + 1;
+    }
+    parts.extend(in_tree.into_iter().map(|b| (b, b + 1)));
     parts.sort_unstable();
-    let mut out: Vec<(u64, u64)> = Vec::new();
+    let mut ranges = Ranges::new();
     for (a, b) in parts {
-        let (a, b) = ((a * B).max(offset), (b * B).min(end));
-        match out.last_mut() {
-            Some((start, n)) if *start + *n >= a => *n = (*n).max(b.saturating_sub(*start)),
-            _ if a < b => out.push((a, b - a)),
-            _ => {}
+        let (a, b) = ((a * B).max(offset), (b.min(until) * B).min(eof));
+        if a < b {
+            append(&mut ranges, (a, b - a));
         }
     }
-    Ok(out)
+    Ok((ranges, if until < to { until * B } else { end }))
+}
+
+/// What touches the last range makes that longer.
+pub fn append(ranges: &mut Ranges, (from, len): (u64, u64)) {
+    match ranges.last_mut() {
+        Some((start, n)) if *start + *n >= from => *n = (*n).max(from + len - *start),
+        _ => ranges.push((from, len)),
+    }
 }
 
 /// Where the blocks from `from` on lie, up to the last one of the stream, at most `max` runs: empty where it has no block
