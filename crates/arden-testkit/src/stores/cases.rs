@@ -447,7 +447,6 @@ pub fn a_name_replaces_the_file_that_was_looked_at(store: &dyn FileStore) {
         }
         take(Replace::Only(there.id())).unwrap();
         assert_eq!(get(store, "b").id(), a.id());
-        // What was looked at is gone: nothing is replaced.
         a.rename_replacing(None, &*root, "c", Replace::Only(looked_at.id())).unwrap();
         for name in names(&root) {
             get(store, &name).unlink(None).unwrap();
