@@ -1,7 +1,7 @@
 //! Files in NT terms, for any protocol: the `FileStore` trait, the `dir` store over a Linux
 //! directory, and the open table (share modes, byte-range locks, oplocks and leases,
 //! delete-on-close, change notification). Knows no protocol.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod changed_by;
 pub mod commit;

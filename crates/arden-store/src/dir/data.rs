@@ -12,6 +12,7 @@ use super::{
     Shared, dosattrib,
     inode::{Inode, Link},
     meta::DOSATTRIB,
+    reflink,
     sys::{self, Kind},
 };
 use crate::error::{NotDone, StoreError};
@@ -193,7 +194,26 @@ impl Shared {
         Ok(len - left)
     }
 
-    /// copy_file_range shares extents where the file system can; this answers whether it can.
+    /// [MS-FSA] 2.1.5.10.4: extents are shared, or nothing happens. Copying instead would take as long as the range is large.
+    pub fn share(&self, from: &Inode, to: &Inode, source_offset: u64, offset: u64, len: u64) -> Result<()> {
+        let side = |inode: &Inode, offset: u64| {
+            let size = inode.stat().map_err(sys::failure)?.size;
+            Ok::<_, NotDone>(CloneSide { offset, size, sparse: self.is_sparse(inode)? })
+        };
+        check_clone(from.key == to.key, side(from, source_offset)?, side(to, offset)?, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        let from_fd = from.for_reading(self.proc_fds()).map_err(sys::failure)?;
+        let to_fd = to.for_writing(self.proc_fds()).map_err(sys::failure)?;
+        reflink::share(from_fd, source_offset, to_fd, offset, len).map_err(|e| match e {
+            // One of the files is of a kind of its own, as without copy on write.
+            Errno::INVAL | Errno::XDEV | Errno::OPNOTSUPP | Errno::TXTBSY => StoreError::NotSupported.into(),
+            e => sys::failure(e),
+        })
+    }
+
+    /// Whether the file system has shared extents at all.
     pub fn shares_extents(&self, inode: &Inode) -> bool {
         const BTRFS: i64 = 0x9123_683E;
         const BCACHEFS: i64 = 0xCA45_1A4E;
@@ -232,6 +252,36 @@ impl Shared {
     }
 }
 
+/// One of the two files of a clone.
+#[derive(Clone, Copy)]
+struct CloneSide {
+    offset: u64,
+    size: u64,
+    sparse: bool,
+}
+
+/// [MS-FSA] 2.1.5.10.4 says which of these is which status; as on volumes.
+fn check_clone(same_file: bool, source: CloneSide, target: CloneSide, len: u64) -> Result<(), StoreError> {
+    if [source.offset, target.offset].iter().any(|o| !o.is_multiple_of(CLUSTER_BYTES)) {
+        return Err(StoreError::InvalidParameter);
+    }
+    if source.sparse && !target.sparse {
+        return Err(StoreError::NotSupported);
+    }
+    let source_end = source.offset.checked_add(len).ok_or(StoreError::InvalidParameter)?;
+    let target_end = target.offset.checked_add(len).ok_or(StoreError::InvalidParameter)?;
+    if source_end > source.size {
+        return Err(StoreError::NotSupported);
+    }
+    if !len.is_multiple_of(CLUSTER_BYTES) && (source_end != source.size || target_end < target.size) {
+        return Err(StoreError::InvalidParameter);
+    }
+    if same_file && source.offset < target_end && target.offset < source_end {
+        return Err(StoreError::NotSupported);
+    }
+    Ok(())
+}
+
 /// Everything that `from` has, to the beginning of `to`, which is empty: data is copied, holes stay holes.
 pub fn copy_all(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<()> {
     let size = sys::stat_fd(from).map_err(sys::failure)?.size;
@@ -255,4 +305,39 @@ fn copy_by_buffer(from: BorrowedFd<'_>, to: BorrowedFd<'_>, source: u64, target:
         done += got as u64;
     }
     Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clones_that_no_file_system_is_asked_for() {
+        const C: u64 = CLUSTER_BYTES;
+        let side = |offset, size| CloneSide { offset, size, sparse: false };
+        let sparse = |side: CloneSide| CloneSide { sparse: true, ..side };
+        let (invalid, unsupported) = (Err(StoreError::InvalidParameter), Err(StoreError::NotSupported));
+        for (same_file, source, target, len, wanted) in [
+            (false, side(0, 9 * C), side(0, 9 * C), 2 * C, Ok(())),
+            (false, side(1, 9 * C), side(0, 9 * C), C, invalid),
+            (false, side(0, 9 * C), side(1, 9 * C), C, invalid),
+            (false, side(C, 9 * C), side(0, 9 * C), u64::MAX, invalid),
+            (false, side(C, 9 * C), side(0, 9 * C), 9 * C, unsupported),
+            (false, sparse(side(0, C)), side(0, 0), C, unsupported),
+            (false, sparse(side(0, C)), sparse(side(0, 0)), C, Ok(())),
+            (false, side(0, C), sparse(side(0, 0)), C, Ok(())),
+            // An end between clusters is the end of both.
+            (false, side(0, C + 1), side(0, 0), C + 1, Ok(())),
+            (false, side(0, C + 2), side(0, 0), C + 1, invalid),
+            (false, side(0, C + 1), side(0, C + 2), C + 1, invalid),
+            // A range of the file onto itself.
+            (true, side(0, 9 * C), side(2 * C, 9 * C), 3 * C, unsupported),
+            (true, side(2 * C, 9 * C), side(0, 9 * C), 3 * C, unsupported),
+            (true, side(0, 9 * C), side(0, 9 * C), C, unsupported),
+            (true, side(0, 9 * C), side(2 * C, 9 * C), 2 * C, Ok(())),
+        ] {
+            let checked = check_clone(same_file, source, target, len);
+            assert_eq!(checked, wanted, "{}, {}, {len}", source.offset, target.offset);
+        }
+    }
 }

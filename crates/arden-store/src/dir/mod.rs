@@ -23,6 +23,7 @@ mod namespace;
 mod node;
 mod ntacl;
 mod overlap;
+mod reflink;
 mod reparse;
 mod security;
 mod stream;

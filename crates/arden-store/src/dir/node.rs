@@ -267,19 +267,13 @@ impl Node for DirNode {
     }
 
     fn clone_from(&self, by: ChangedBy, source: &dyn Node, source_offset: u64, offset: u64, len: u64) -> Result<()> {
+        let _stays = self.inode.places.read_recursive();
         let _changing = self.store.note_change(by, &self.inode, &self.link);
         let source = own(source)?;
         if self.named().is_some() || source.named().is_some() || !self.store.shares_extents(&self.inode) {
             return Err(StoreError::NotSupported.into());
         }
-        // What is not aligned would be copied instead, holes and all.
-        if [source_offset, offset].iter().any(|o| !o.is_multiple_of(data::CLUSTER_BYTES)) {
-            return Err(StoreError::InvalidParameter.into());
-        }
-        match self.store.copy(source.file()?, self.file()?, source_offset, offset, len)? {
-            n if n == len => Ok(()),
-            _ => Err(StoreError::EndOfFile.into()),
-        }
+        self.store.share(source.file()?, self.file()?, source_offset, offset, len)
     }
 
     fn sync(&self) -> Result<()> {

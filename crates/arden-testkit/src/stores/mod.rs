@@ -2,6 +2,7 @@
 //! tests; `make` is a path to a function that gives something to keep and an empty store.
 
 pub mod cases;
+mod ranges;
 mod streams;
 
 #[doc(hidden)]
@@ -58,6 +59,7 @@ macro_rules! all_cases {
             sparse_ranges_are_told
             many_sparse_ranges_are_told
             copies_inside_the_store
+            clones_share_or_do_nothing
             object_ids_are_kept
             type_and_stream_suffixes_decide
             wrong_kinds_are_refused
