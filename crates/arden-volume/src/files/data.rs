@@ -40,8 +40,9 @@ const WRITE_BYTES_MAX: usize = 1 << 30;
 /// extent that is taken away and may be shared.
 const RECORD_BYTES_A_BLOCK: u64 = 64;
 const RECORD_BYTES_AN_EXTENT: u64 = 160;
-/// Blocks of a file taken away at once where they lie in more extents than that.
-const BLOCKS_A_STEP: u64 = 1024;
+/// Extents of a file taken away at once where it has more to lose than that, and blocks that lie in the tree as many. What
+/// lies between them costs nothing.
+const PARTS_A_STEP: usize = 1024;
 const B: u64 = BLOCK_BYTES;
 
 /// One file or stream whose data is worked on.
@@ -349,11 +350,14 @@ impl<'a> Target<'a> {
         }
         let mut eof = eof;
         // A file in very many pieces loses them in several operations, from the end.
-        while size < eof
-            && extents(&self.files.engine.reading(), sid, size.div_ceil(B), eof.div_ceil(B))?.len()
-                > self.files.extents_max()
-        {
-            let step = (eof.div_ceil(B).saturating_sub(BLOCKS_A_STEP) * B).max(size);
+        while size < eof {
+            let lost = extents(&self.files.engine.reading(), sid, size.div_ceil(B), eof.div_ceil(B))?;
+            if lost.len() <= self.files.extents_max() {
+                break;
+            }
+            let in_tree = resident(&self.files.engine.reading(), sid, size.div_ceil(B), eof.div_ceil(B))?;
+            let first = in_tree.len().checked_sub(PARTS_A_STEP).map_or(0, |i| in_tree[i]);
+            let step = lost[lost.len() - PARTS_A_STEP].file_block.max(first) * B;
             self.resize_step(sid, eof, step, None)?;
             eof = step;
         }
@@ -458,9 +462,15 @@ impl<'a> Target<'a> {
         }
         let (from, to) = (offset.div_ceil(B), if end == eof { end.div_ceil(B) } else { end / B });
         let mut at = from;
-        while extents(&self.files.engine.reading(), sid, at, to.max(at))?.len() > self.files.extents_max() {
-            self.punch(sid, at, (at + BLOCKS_A_STEP).min(to), Vec::new())?;
-            at += BLOCKS_A_STEP;
+        loop {
+            let lost = extents(&self.files.engine.reading(), sid, at, to.max(at))?;
+            if lost.len() <= self.files.extents_max() {
+                break;
+            }
+            let in_tree = resident(&self.files.engine.reading(), sid, at, to.max(at))?;
+            let step = in_tree.get(PARTS_A_STEP).map_or(to, |b| *b).min(lost[PARTS_A_STEP].file_block);
+            self.punch(sid, at, step, Vec::new())?;
+            at = step;
         }
         let mut edges = Vec::new();
         for (a, b) in zero_edges(offset, end, from, to) {

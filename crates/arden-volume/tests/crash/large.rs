@@ -125,3 +125,35 @@ fn a_deleted_file_of_many_pieces_goes_in_steps() {
     let report = vol.check(true).unwrap();
     assert!(report.is_clean() && report.unaccounted_blocks == 0, "{:?}", report.errors);
 }
+
+/// How far away a file ends, a client only says.
+#[test]
+fn holes_beside_many_pieces_are_no_operations() {
+    const FAR: u64 = 4 << 30;
+    let operations = |vol: &Volume, f: &dyn Fn()| {
+        let before = vol.progress().0;
+        f();
+        vol.progress().0 - before
+    };
+    let (_, vol) = volume(16);
+    let node = file(&vol);
+    let content = in_pieces(&*node, &vol, 2000);
+    node.set_end_of_file(None, FAR).unwrap();
+    let cut = operations(&vol, &|| node.set_end_of_file(None, 5000).unwrap());
+    assert!((2..=4).contains(&cut), "{cut} operations to cut off a hole and 2000 pieces");
+    assert_eq!(read_all(&node), content[..5000]);
+    assert!(vol.check(true).unwrap().is_clean());
+    // Zeroing begins at the other end.
+    let (_, vol) = volume(16);
+    let node = file(&vol);
+    node.set_sparse(None, true).unwrap();
+    for i in 0..2000 {
+        node.write_at(None, FAR + i * 2 * BLOCK as u64, &[1; BLOCK], Wait::Yes).unwrap();
+    }
+    node.write_at(None, 0, &[1; 2 * BLOCK], Wait::Yes).unwrap();
+    vol.close().unwrap();
+    let zeroed = operations(&vol, &|| node.zero_range(None, 4096, u64::MAX).unwrap());
+    assert!((2..=4).contains(&zeroed), "{zeroed} operations to zero a hole and 2000 pieces");
+    assert_eq!(node.allocated_ranges(0, u64::MAX, 10).unwrap(), [(0, 4096)]);
+    assert!(vol.check(true).unwrap().is_clean());
+}
