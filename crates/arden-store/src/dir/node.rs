@@ -133,6 +133,7 @@ impl Node for DirNode {
     }
 
     fn stat(&self) -> Result<Stat> {
+        let _stays = self.inode.places.read_recursive();
         let mut stat = self.store.stat(&self.inode, &self.name())?;
         if self.inode.kind == Kind::File && self.named().is_none() {
             let promised = self.inode.promised_bytes.load(std::sync::atomic::Ordering::Relaxed);

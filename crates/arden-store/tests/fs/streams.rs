@@ -132,6 +132,30 @@ fn writes_beside_renames_are_kept() {
     assert_eq!(data, (0..written).map(|n| (n % 251) as u8).collect::<Vec<_>>());
 }
 
+/// The size of what a handle is open on, whatever its stream is called at that moment.
+#[test]
+fn sizes_beside_renames_are_told() {
+    let w = World::new();
+    let f = w.open(want("f"));
+    w.write(&f, 0, b"data").unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                assert_eq!(f.node().stat().unwrap().end_of_file, 4);
+            }
+        });
+        for _ in 0..300 {
+            w.rename(&f, ":away", false).unwrap();
+            w.rename(&f, ":further", false).unwrap();
+            w.rename(&f, "::$DATA", true).unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+        reader.join().unwrap();
+    });
+    w.close(f);
+}
+
 /// Opens of the name that a stream is about to take.
 #[test]
 fn who_opens_the_target_meanwhile_can_close_it() {
