@@ -61,10 +61,11 @@ pub enum Event {
     },
     /// etcd has no key that says that this node is alive.
     NotAlive,
-    /// etcd renewed the lease; the request was sent at `sent_ns`.
+    /// etcd, at `revision`, renewed the lease; the request was sent at `sent_ns`.
     LeaseRenewed {
         lease: LeaseId,
         sent_ns: u64,
+        revision: Revision,
     },
     /// etcd does not know the lease.
     LeaseGone {

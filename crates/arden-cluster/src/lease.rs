@@ -36,6 +36,11 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
+    /// The lease, whether it may be used or not.
+    pub(crate) fn held(&self) -> Option<LeaseId> {
+        self.held.map(|h| h.id)
+    }
+
     /// The lease, while it may be used.
     pub(crate) fn at(&self, now_ns: u64) -> Option<LeaseId> {
         self.usable(now_ns).map(|h| h.id)
@@ -73,7 +78,7 @@ impl Lease {
     }
 
     fn forget(&mut self, now_ns: u64) {
-        let last = self.held.map(|h| h.id).or(self.last);
+        let last = self.held().or(self.last);
         *self = Lease { held: None, last, asked_ns: None, gave_up_ns: now_ns };
     }
 
@@ -121,7 +126,7 @@ impl Lease {
             return None;
         }
         self.asked_ns = Some(now_ns);
-        Some(self.held.map(|h| h.id))
+        Some(self.held())
     }
 }
 

@@ -45,6 +45,11 @@ impl Node {
         Some((epoch, self.lease.until(now_ns)?))
     }
 
+    /// The lease that etcd may have for this node, whether it may be used or not.
+    pub fn lease_held(&self) -> Option<LeaseId> {
+        self.lease.held()
+    }
+
     /// The lease, while it may be used.
     pub fn lease(&self, now_ns: u64) -> Option<LeaseId> {
         self.lease.at(now_ns)
@@ -117,7 +122,10 @@ impl Node {
                 let lease = self.lease.at(now_ns);
                 out.extend(lease.map(|lease| Action::Claim { lease, if_alive: IfAlive::Absent }));
             }
-            Event::LeaseRenewed { lease, sent_ns } => self.lease.renewed(lease, self.until_ns(sent_ns)),
+            // An etcd that went back may have the lease and not the key under it, which another run of this node can claim. A member
+            // that lags says the same for a moment: the next renewal counts.
+            Event::LeaseRenewed { revision, .. } if revision < self.revision => {}
+            Event::LeaseRenewed { lease, sent_ns, .. } => self.lease.renewed(lease, self.until_ns(sent_ns)),
             Event::LeaseGone { lease } => {
                 if self.lease.gone(now_ns, lease) {
                     self.pools.iter_mut().for_each(|p| p.lose(&mut out));

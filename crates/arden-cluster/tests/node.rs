@@ -208,11 +208,32 @@ fn after_the_deadline_nothing_is_served_and_everything_stops() {
     let actions = w.say(Event::Tick);
     assert!(actions.contains(&STOP) && actions.contains(&Action::RevokeLease { lease: LeaseId(1) }), "{actions:?}");
     assert_eq!(w.stage(), Stage::Lost);
-    w.say(Event::LeaseRenewed { lease: LeaseId(1), sent_ns: TTL });
+    w.say(renewed(TTL, 99));
     assert!(!w.serves() && w.stage() == Stage::Lost, "a lease that ended here never comes back");
     w.say(Event::Stopped { pool: POOL, epoch: Epoch(5) });
     assert_eq!(w.stage(), Stage::Unowned);
     assert_eq!(w.view.record.holders, [holder(ME, 5)], "commands may be on their way");
+}
+
+fn renewed(sent_ns: u64, revision: u64) -> Event {
+    Event::LeaseRenewed { lease: LeaseId(1), sent_ns, revision: Revision(revision) }
+}
+
+/// By an etcd that went back to where it has the lease and not the key under it, another run of the node may be alive.
+#[test]
+fn a_renewal_by_an_older_etcd_does_not_count() {
+    let mut w = World::new(vec![]);
+    w.until(Stage::Owned);
+    w.now = 800;
+    w.say(renewed(300, w.revision - 1));
+    w.now = TTL * 9 / 10;
+    assert!(!w.serves(), "the grant's end stands");
+    let mut w = World::new(vec![]);
+    w.until(Stage::Owned);
+    w.now = 800;
+    w.say(renewed(300, w.revision));
+    w.now = TTL * 9 / 10;
+    assert!(w.serves());
 }
 
 #[test]
@@ -220,7 +241,7 @@ fn a_renewal_counts_from_its_sending() {
     let mut w = World::new(vec![]);
     w.until(Stage::Owned);
     w.now = 800;
-    w.say(Event::LeaseRenewed { lease: LeaseId(1), sent_ns: 300 });
+    w.say(renewed(300, 99));
     w.now = 300 + TTL * 9 / 10 - 1;
     assert!(w.serves());
     w.now += 1;

@@ -272,14 +272,16 @@ impl Etcd {
         }
     }
 
+    /// The revision of the member that answers.
+    ///
     /// # Errors
     /// See [`EtcdError`]; also when the lease has ended.
-    pub async fn keep_alive(&self, lease: u64, wait: Duration) -> Result<(), EtcdError> {
+    pub async fn keep_alive(&self, lease: u64, wait: Duration) -> Result<u64, EtcdError> {
         let answer = self.ask("/v3/lease/keepalive", &json!({"ID": lease.to_string()}), wait).await?;
         match number(&answer["result"], "TTL") {
             0 if answer["result"].is_object() => Err(EtcdError::NoLease),
             0 => Err(EtcdError::Unknown("no answer about the lease".to_string())),
-            _ => Ok(()),
+            _ => Ok(number(&answer["result"]["header"], "revision")),
         }
     }
 

@@ -336,8 +336,9 @@ impl Shell {
             if !owns && let Some(done) = self.leaving.take() {
                 // Nothing is owned: etcd ends the lease by itself, or hears of it here.
                 self.parts.lease.set(0);
-                if let Some(lease) = self.node.lease(clock::now_ns()) {
-                    let _ = self.parts.etcd.revoke(lease.0, self.wait).await;
+                // Also one whose claim was not answered yet: the claim may be done.
+                if let Some(lease) = self.node.lease_held() {
+                    self.end_lease(lease).await;
                 }
                 let _ = done.send(());
                 return;

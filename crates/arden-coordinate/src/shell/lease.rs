@@ -12,6 +12,9 @@ use crate::{
     keys::{self, AliveValue},
 };
 
+/// A node that leaves tells etcd so often at most.
+const ENDED_TRIES: usize = 3;
+
 impl Shell {
     /// Whether the node has a lease, for those that ask it, and for its connections to other nodes.
     pub(super) fn note_lease(&mut self, now_ns: u64) {
@@ -81,7 +84,7 @@ impl Shell {
         self.parts.etcd.handle().spawn(async move {
             let sent_ns = clock::now_ns();
             let event = match etcd.keep_alive(lease.0, wait).await {
-                Ok(()) => Event::LeaseRenewed { lease, sent_ns },
+                Ok(revision) => Event::LeaseRenewed { lease, sent_ns, revision: Revision(revision) },
                 Err(EtcdError::NoLease) => Event::LeaseGone { lease },
                 Err(e) => return tracing::warn!("the lease was not renewed: etcd: {e}"),
             };
@@ -91,6 +94,16 @@ impl Shell {
 }
 
 impl Shell {
+    /// Of a node that leaves.
+    pub(super) async fn end_lease(&self, lease: LeaseId) {
+        for _ in 0..ENDED_TRIES {
+            match self.parts.etcd.revoke(lease.0, self.wait).await {
+                Ok(()) => return,
+                Err(e) => tracing::warn!("this node counts as alive until its lease ends: etcd: {e}"),
+            }
+        }
+    }
+
     /// A transaction on the keys of a pool, for the node's decisions.
     pub(super) fn transact(&self, pool: PoolId, number: u64, transaction: &Transaction) {
         let trust = &self.parts.trust;

@@ -24,14 +24,18 @@ impl World {
             return;
         }
         let now_ns = m.clock.at(t_ns);
-        if let Event::LeaseGranted { sent_ns, .. } | Event::LeaseRenewed { sent_ns, .. } = event
-            && m.doubtful.is_some_and(|at| sent_ns > at)
-        {
-            m.doubtful = None;
-        }
         let Some(node) = &mut m.node else { return };
         m.warned |= matches!(event, Event::Read { floor, revision, .. } if revision < floor);
+        let (granted, until_ns) = (matches!(event, Event::LeaseGranted { .. }), node.lease_until(now_ns));
+        let asked_ns = match event {
+            Event::LeaseGranted { sent_ns, .. } | Event::LeaseRenewed { sent_ns, .. } => sent_ns,
+            _ => 0,
+        };
         let actions = node.handle(now_ns, event);
+        // A renewal that does not count is none.
+        if (granted || node.lease_until(now_ns) > until_ns) && m.doubtful.is_some_and(|at| asked_ns > at) {
+            m.doubtful = None;
+        }
         for action in actions {
             self.act(i, action);
         }

@@ -424,14 +424,15 @@ impl World {
                 && self.rng.one_in(3)
             {
                 self.counts.deposed_leaders += 1;
-                self.send(Happening::Tell { node, run, event: Event::LeaseRenewed { lease, sent_ns } });
+                let event = Event::LeaseRenewed { lease, sent_ns, revision: self.etcd.revision };
+                self.send(Happening::Tell { node, run, event });
             }
             return;
         }
         let event = match request {
             Request::Grant => Event::LeaseGranted { lease: self.etcd.grant(now, &mut self.rng), sent_ns },
             Request::Renew(lease) if self.etcd.renew(now, lease) => {
-                let event = Event::LeaseRenewed { lease, sent_ns };
+                let event = Event::LeaseRenewed { lease, sent_ns, revision: self.etcd.revision };
                 if std::mem::take(&mut self.machines[node].late_renewal) && self.trouble.is_on(now) {
                     return self.answer_late(node, run, event);
                 }
