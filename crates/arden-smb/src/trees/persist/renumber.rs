@@ -7,12 +7,11 @@ use arden_store::{commit::CommitScope, handles::HandleChange};
 
 use super::{Found, Kept, put};
 use crate::{
-    model::kept::{lock_key, open_key, sequence_key},
+    model::kept::{lock_key, sequence_key},
     trees::Trees,
 };
 
 /// What was kept by the id of before, and what is kept by the new one beside the open itself.
-#[derive(Default)]
 pub(super) struct Renumbered {
     gone: Vec<HandleChange>,
     new: Vec<HandleChange>,
@@ -63,9 +62,7 @@ impl Trees {
 
 impl Found {
     fn renumber(&mut self, before: u64, id: u64) -> Renumbered {
-        let mut changed = Renumbered::default();
-        changed.gone.push(HandleChange::Remove { key: open_key(before) });
-        changed.gone.extend(self.locks_of(before).removal(before));
+        let mut changed = Renumbered { gone: self.removal(before), new: Vec::new() };
         if let Some(held) = self.locks.remove(&before) {
             let kept = |(range, count): (&_, &u32)| (lock_key(id, *range), count.to_le_bytes().to_vec());
             changed.new.extend(held.iter().map(kept).map(|(key, value)| HandleChange::Put { key, value }));
