@@ -57,7 +57,7 @@ pub struct Inode {
     pub streams: Mutex<(), ranks::FileStreams>,
     /// The streams that nodes are.
     pub open_streams: OpenStreams,
-    /// Held by who reads or writes data or asks for its size; alone by who gives the data of one stream to another.
+    /// Held by who reads or writes data, asks for its size or lists streams; alone by who gives the data of one stream to another.
     pub places: RwLock<(), ranks::DataPlaces>,
     /// The allocation that a user asked for: shown while the file is in use, and nowhere taken from the disk.
     pub promised_bytes: AtomicU64,

@@ -282,6 +282,7 @@ impl Node for DirNode {
     }
 
     fn streams(&self) -> Result<Vec<StreamEntry>> {
+        let _stays = self.inode.places.read_recursive();
         self.store.streams(&self.inode)
     }
 

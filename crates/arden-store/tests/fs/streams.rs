@@ -143,6 +143,8 @@ fn sizes_beside_renames_are_told() {
         let reader = scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 assert_eq!(f.node().stat().unwrap().end_of_file, 4);
+                let bytes: u64 = f.node().streams().unwrap().iter().map(|s| s.size).sum();
+                assert_eq!(bytes, 4, "once in the list");
             }
         });
         for _ in 0..300 {
