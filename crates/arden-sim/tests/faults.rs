@@ -181,6 +181,7 @@ fn every_fault_happens_in_runs_of_clusters() {
         ("registrations that arrive right after their fence", c.held_registrations),
         ("fences that take long", c.fences_slow),
         ("registrations whose answer is lost", c.registrations_unheard),
+        ("fences whose answer is lost", c.fences_unheard),
         ("nodes that fail while they fence", c.struck_at_fences),
         ("processes killed with commands on their way", c.aimed_kills),
         ("processes stopped until their successor serves", c.aimed_stops),

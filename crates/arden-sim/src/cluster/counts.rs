@@ -37,6 +37,8 @@ pub struct Counts {
     pub fences_slow: u64,
     /// Keys that came to a disk whose answer was lost.
     pub registrations_unheard: u64,
+    /// Fences that a disk carried out and whose answer was lost.
+    pub fences_unheard: u64,
     pub held_registrations: u64,
     pub late_renewals: u64,
     pub disks_given_up: u64,
@@ -103,6 +105,7 @@ impl Counts {
             (&mut self.orphans, c.orphans),
             (&mut self.fences_slow, c.fences_slow),
             (&mut self.registrations_unheard, c.registrations_unheard),
+            (&mut self.fences_unheard, c.fences_unheard),
             (&mut self.held_registrations, c.held_registrations),
             (&mut self.late_renewals, c.late_renewals),
             (&mut self.disks_given_up, c.disks_given_up),

@@ -198,17 +198,30 @@ impl World {
     /// A fence of the holder on one disk, which the node enters first: at no moment the disk has neither key, so an owner of before the
     /// holder that takes the disk back finds a newer one.
     pub(super) fn fence_on(&mut self, node: usize, epoch: Epoch, holder: Holder, disk: usize) {
+        let entered = match self.preempt(node, epoch, holder, disk) {
+            true => &mut self.machines[node].entered,
+            false => return,
+        };
+        if entered.epoch == epoch {
+            entered.on[disk].insert(holder);
+        }
+    }
+
+    /// The holder is fenced on the disk, and the answer is lost.
+    pub(super) fn fence_unheard(&mut self, node: usize, epoch: Epoch, holder: Holder, disk: usize) {
+        self.counts.fences_unheard += u64::from(self.preempt(node, epoch, holder, disk));
+    }
+
+    /// False: the disk is not reached.
+    fn preempt(&mut self, node: usize, epoch: Epoch, holder: Holder, disk: usize) -> bool {
         if !self.reaches(node, disk) && self.shows_keys {
-            return;
+            return false;
         }
         if self.shows_keys {
             self.enter(node, epoch, disk, true);
         }
         self.disks[disk].fence(key(usize::from(holder.node.0), holder.epoch));
-        let entered = &mut self.machines[node].entered;
-        if entered.epoch == epoch {
-            entered.on[disk].insert(holder);
-        }
+        true
     }
 
     /// The holder was fenced on all disks that were reached. False: on none.

@@ -111,8 +111,10 @@ impl World {
         let fails = self.trouble.is_on(self.t_ns) && self.rng.one_in(12);
         if fails {
             self.counts.fences_failed += 1;
-            if self.rng.one_in(2) {
-                self.enter_unheard(node, epoch, disk);
+            match self.rng.below(4) {
+                0 | 1 => self.enter_unheard(node, epoch, disk),
+                2 => self.fence_unheard(node, epoch, holder, disk),
+                _ => {}
             }
             return self.tell(node, Event::FenceFailed { pool: POOL, epoch, holder });
         }
