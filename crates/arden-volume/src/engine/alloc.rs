@@ -157,6 +157,8 @@ pub struct Alloc {
     dirty: BTreeSet<usize>,
     /// Kept back for the tree.
     pub reserve: u64,
+    /// Kept back where the device has no room for more, for the checkpoint that is being made: else it may find none for ever.
+    pub left_to_checkpoint: u64,
     /// Pieces of the device, by `piece_blocks`, in which something became free: perhaps nothing lies in them any more.
     emptied: BTreeSet<u64>,
     /// Those in which nothing has become free since the last look, and since the one before.
@@ -167,6 +169,8 @@ pub struct Alloc {
     leaving_blocks: u64,
     /// The device has no room for other pieces than these: they are looked through first.
     within: Option<BTreeSet<u64>>,
+    /// While data is given room: the pieces that it stays out of, as what is left there is kept back.
+    beside: Option<BTreeSet<u64>>,
 }
 
 /// Blocks that data leaves to the tree.
@@ -185,12 +189,14 @@ impl Alloc {
             pending_blocks: 0,
             dirty: BTreeSet::new(),
             reserve: kept_back(blocks),
+            left_to_checkpoint: 0,
             emptied: BTreeSet::new(),
             resting: BTreeSet::new(),
             rested: BTreeSet::new(),
             piece_blocks: 0,
             leaving_blocks: 0,
             within: None,
+            beside: None,
         }
     }
 
@@ -316,6 +322,10 @@ impl Alloc {
     fn next_free(&self, mut at: u64) -> Option<u64> {
         loop {
             let start = self.taken.next(at, false)?;
+            if self.beside.as_ref().is_some_and(|b| b.contains(&(start / self.piece_blocks))) {
+                at = (start / self.piece_blocks + 1) * self.piece_blocks;
+                continue;
+            }
             let Some(within) = &self.within else { return Some(start) };
             let piece = *within.range(start / self.piece_blocks..).next()?;
             if piece * self.piece_blocks <= start {
@@ -328,6 +338,10 @@ impl Alloc {
     /// Where those end that may be taken from `start` on.
     fn end_of_free(&self, start: u64) -> u64 {
         let end = self.taken.next(start, true).unwrap_or(self.blocks);
+        if let Some(beside) = &self.beside {
+            let next = beside.range(start / self.piece_blocks..).next();
+            return next.map_or(end, |piece| end.min(piece * self.piece_blocks));
+        }
         let Some(within) = &self.within else { return end };
         let mut stop = (start / self.piece_blocks + 1) * self.piece_blocks;
         while stop < end && within.contains(&(stop / self.piece_blocks)) {
@@ -339,7 +353,8 @@ impl Alloc {
     /// Whether data may take so many blocks of the pieces that the device keeps room for; some are left to the tree.
     fn has_within(&self, blocks: u64) -> bool {
         let Some(within) = &self.within else { return false };
-        let wanted = blocks + self.reserve.min(within.len() as u64 * self.piece_blocks / 32);
+        let left = self.reserve.min(within.len() as u64 * self.piece_blocks / 32);
+        let wanted = blocks + left.max(self.left_to_checkpoint);
         let (mut at, mut found) = (0, 0);
         while let Some(start) = self.next_free(at).filter(|_| found < wanted) {
             at = self.end_of_free(start);
@@ -361,8 +376,14 @@ impl Alloc {
             return Err(VolError::Full);
         }
         if !self.has_within(blocks) {
-            self.within = None;
+            self.beside = self.within.take();
         }
+        let taken = self.take_all(blocks, run_max);
+        self.beside = None;
+        taken
+    }
+
+    fn take_all(&mut self, blocks: u64, run_max: u64) -> VolResult<Vec<Run>> {
         let (mut left, mut out) = (blocks, Vec::new());
         while left > 0 {
             // Half of a piece is looked for as a whole, so that holes of single blocks are used last.
@@ -543,6 +564,29 @@ mod tests {
         a.cancel(runs[3]);
         rests(&mut a);
         assert_eq!(a.take_empty(), None);
+    }
+
+    #[test]
+    fn what_is_kept_back_on_a_full_device_is_the_trees() {
+        let mut a = Alloc::new(640);
+        a.reserve = 100;
+        a.note_empty(10, Vec::new());
+        let held = || (0..32).collect::<BTreeSet<u64>>();
+        a.keep_within(held());
+        let is_held = |runs: &[Run]| runs.iter().all(|r| r.start + r.len <= 320);
+        assert!(is_held(&a.reserve_data(300, 256).unwrap()));
+        a.left_to_checkpoint = 18;
+        let beside = a.reserve_data(5, 256).unwrap();
+        assert!(beside.iter().all(|r| r.start >= 320), "{beside:?}");
+        beside.into_iter().for_each(|r| a.cancel(r));
+        a.keep_within(held());
+        assert!(a.reserve_node(4).unwrap() < 320);
+        (a.left_to_checkpoint, a.hint) = (0, 0);
+        assert!(is_held(&a.reserve_data(5, 256).unwrap()));
+        // With all of the device held there is nothing beside it.
+        a.keep_within((0..64).collect());
+        a.left_to_checkpoint = 500;
+        assert_eq!(a.reserve_data(5, 256), Err(VolError::Full));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use arden_block::IoError;
+use arden_block::{BLOCK_BYTES, IoError};
 use arden_lock::MutexGuard;
 
 use crate::{
@@ -237,6 +237,7 @@ impl Engine {
             self.state.tree.forget(ptr.block);
             alloc.cancel(Run { start: ptr.block, len: NODE_BLOCKS });
         }
+        alloc.left_to_checkpoint = 0;
         core.tell_bytes();
     }
 
@@ -261,9 +262,13 @@ impl Engine {
     fn freeze(&self, core: &mut Core) -> Freeze {
         let mut layer = std::mem::take(&mut core.overlay);
         core.frozen_bytes = std::mem::take(&mut core.overlay_bytes);
-        for (page, bytes) in self.state.alloc.lock().take_dirty() {
+        let mut alloc = self.state.alloc.lock();
+        // Leaves are half full at worst.
+        alloc.left_to_checkpoint = 2 * (core.frozen_bytes as u64).div_ceil(BLOCK_BYTES);
+        for (page, bytes) in alloc.take_dirty() {
             layer.insert(keys::one(keys::MAP, page as u64), bytes.map(Into::into));
         }
+        drop(alloc);
         let listed: Vec<u8> = core
             .dirty
             .iter()
