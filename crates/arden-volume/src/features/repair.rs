@@ -14,7 +14,12 @@ use crate::{
     },
     engine::view::View,
     features::{check::look, ea, fix::Fix, quota::put_quota},
-    files::{extents::decode_refs, inodes::load_inode, owner::Files, txn::FileTxn},
+    files::{
+        extents::{Removal, decode_refs},
+        inodes::load_inode,
+        owner::Files,
+        txn::FileTxn,
+    },
 };
 
 /// What one pass mends; the volume stands still meanwhile.
@@ -157,8 +162,7 @@ fn mend_name(t: &mut FileTxn<'_>, ino: u64) -> VolResult<bool> {
 }
 
 fn mend_no_owner(t: &mut FileTxn<'_>, sid: u64) -> VolResult<bool> {
-    let mut room = ENTRIES_A_PASS;
-    t.unmap_some(sid, &mut room)?;
+    t.unmap_some(sid, &mut Removal::new(ENTRIES_A_PASS))?;
     t.changes.dirty.push((sid, None));
     Ok(true)
 }

@@ -1,11 +1,13 @@
 //! Which blocks of a stream lie where: mapping, unmapping, and counts of users for blocks that several streams share.
 //! Refuses to know of bytes and of the device.
 
+use std::collections::BTreeMap;
+
 use crate::{
     disk::{
         error::VolResult,
         inode::{EXTENT_BLOCKS_MAX, Extent},
-        keys,
+        keys::{self, Key},
         run::Run,
     },
     engine::view::View,
@@ -36,6 +38,28 @@ pub fn decode_refs(v: &[u8]) -> Option<(u64, u32)> {
     let (len, refs) = (v.get(..4)?, v.get(4..8)?);
     let u = |b: &[u8]| u32::from_le_bytes([b[0], b[1], b[2], b[3]]);
     Some((u64::from(u(len)), u(refs)))
+}
+
+/// What is taken away in several operations: how much this one may take, and where each kind of keys begins that no one
+/// before it has taken. What they took is looked at again otherwise, each time.
+pub struct Removal {
+    pub room: usize,
+    from: BTreeMap<Key, Key>,
+}
+
+impl Removal {
+    pub fn new(room: usize) -> Removal {
+        Removal { room, from: BTreeMap::new() }
+    }
+
+    /// Nothing is put before what was taken with this prefix any more.
+    pub fn from(&self, prefix: Key) -> Key {
+        self.from.get(&prefix).cloned().unwrap_or(prefix)
+    }
+
+    pub fn goes_on_at(&mut self, prefix: Key, from: Key) {
+        self.from.insert(prefix, from);
+    }
 }
 
 impl FileTxn<'_> {
@@ -124,14 +148,15 @@ impl FileTxn<'_> {
         Ok(removed)
     }
 
-    /// Takes up to `room` extents and blocks of a stream away; true when none is left.
-    pub fn unmap_some(&mut self, sid: u64, room: &mut usize) -> VolResult<bool> {
+    /// Takes extents and blocks of a stream away, as many as there is room; true when none is left.
+    pub fn unmap_some(&mut self, sid: u64, removal: &mut Removal) -> VolResult<bool> {
         if sid == 0 {
             return Ok(true);
         }
         for kind in [keys::BLOCK, keys::EXTENT] {
-            let found = self.collect(&keys::one(kind, sid), &keys::end_of(kind, sid), *room + 1)?;
-            let n = found.len().min(*room);
+            let (prefix, end) = (keys::one(kind, sid), keys::end_of(kind, sid));
+            let found = self.collect(&removal.from(prefix.clone()), &end, removal.room + 1)?;
+            let n = found.len().min(removal.room);
             for (key, value) in &found[..n] {
                 self.delete(key.clone());
                 if kind == keys::BLOCK {
@@ -140,11 +165,38 @@ impl FileTxn<'_> {
                     self.release(&Extent::decode(keys::second(key), value)?)?;
                 }
             }
-            *room -= n;
+            removal.room -= n;
+            removal.goes_on_at(prefix, found.get(n).map_or(end, |(key, _)| key.clone()));
             if found.len() > n {
                 return Ok(false);
             }
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::volume;
+
+    #[test]
+    fn each_step_of_a_removal_begins_where_the_one_before_ended() {
+        let (_, vol) = volume(8 << 20);
+        let files = &vol.files;
+        let mut t = files.begin();
+        let sid = t.new_id();
+        let extent = |block: u64| Extent { file_block: block, dev_block: 1000 + block, birth: 1, sums: vec![0] };
+        (0..10).for_each(|block| t.map(sid, &extent(block)));
+        let mut removal = Removal::new(4);
+        assert!(!t.unmap_some(sid, &mut removal).unwrap() && removal.room == 0);
+        // Whatever lies before is not looked at.
+        t.map(sid, &extent(0));
+        removal.room = 4;
+        assert!(!t.unmap_some(sid, &mut removal).unwrap());
+        removal.room = 4;
+        assert!(t.unmap_some(sid, &mut removal).unwrap() && removal.room == 2);
+        let left = extents(&t, sid, 0, 100).unwrap();
+        assert_eq!(left.iter().map(|e| e.file_block).collect::<Vec<_>>(), [0]);
     }
 }

@@ -8,21 +8,21 @@ use crate::{
         keys,
     },
     engine::{deferred::Deferred, view::View},
-    files::{EXTENTS_AN_OPERATION, inodes::load_inode, owner::Files, txn::FileTxn},
+    files::{EXTENTS_AN_OPERATION, extents::Removal, inodes::load_inode, owner::Files, txn::FileTxn},
 };
 
 impl FileTxn<'_> {
-    /// Takes up to `room` extents of a stream's snapshots away; true when none is left.
-    fn delete_snapshots(&mut self, set: u64, room: &mut usize) -> VolResult<bool> {
+    /// Takes extents of a stream's snapshots away, as many as there is room; true when none is left.
+    fn delete_snapshots(&mut self, set: u64, removal: &mut Removal) -> VolResult<bool> {
         if set == 0 {
             return Ok(true);
         }
         let (from, to) = (keys::one(keys::STREAM_SNAPSHOT, set), keys::end_of(keys::STREAM_SNAPSHOT, set));
         for (key, value) in self.collect(&from, &to, usize::MAX)? {
-            if *room == 0 || !self.unmap_some(StreamSnapshot::decode(&value)?.data.sid, room)? {
+            if removal.room == 0 || !self.unmap_some(StreamSnapshot::decode(&value)?.data.sid, removal)? {
                 return Ok(false);
             }
-            *room = room.saturating_sub(1);
+            removal.room = removal.room.saturating_sub(1);
             self.delete(key);
         }
         Ok(true)
@@ -32,6 +32,7 @@ impl FileTxn<'_> {
 impl Files {
     /// Takes a file or stream without a name away, in as many operations as it needs. False: the rest needs a checkpoint first.
     fn delete_orphan(&self, ino: u64) -> VolResult<bool> {
+        let mut removal = Removal::new(EXTENTS_AN_OPERATION);
         while self.engine.may_reclaim() {
             let mut t = self.begin();
             t.unlimited = true;
@@ -42,22 +43,24 @@ impl Files {
             if inode.links > 0 {
                 return Err(VolError::Corrupt("a file to be deleted has a name"));
             }
-            let mut room = EXTENTS_AN_OPERATION;
+            removal.room = EXTENTS_AN_OPERATION;
             let promised = inode.data.promised();
-            let mut done =
-                t.unmap_some(inode.data.sid, &mut room)? && t.delete_snapshots(inode.data.snapshots.id, &mut room)?;
-            let streams = t.collect(&keys::one(keys::STREAM, ino), &keys::end_of(keys::STREAM, ino), 64)?;
+            let mut done = t.unmap_some(inode.data.sid, &mut removal)?
+                && t.delete_snapshots(inode.data.snapshots.id, &mut removal)?;
+            let (streams_of, end) = (keys::one(keys::STREAM, ino), keys::end_of(keys::STREAM, ino));
+            let streams = t.collect(&removal.from(streams_of.clone()), &end, 64)?;
             for (key, value) in &streams {
                 let stream = Stream::decode(value)?;
                 done = done
-                    && t.unmap_some(stream.data.sid, &mut room)?
-                    && t.delete_snapshots(stream.data.snapshots.id, &mut room)?;
+                    && t.unmap_some(stream.data.sid, &mut removal)?
+                    && t.delete_snapshots(stream.data.snapshots.id, &mut removal)?;
                 if done {
                     t.changes.counters.promised -= stream.data.promised();
                     if t.core.dirty.contains_key(&stream.data.sid) {
                         t.changes.dirty.push((stream.data.sid, None));
                     }
                     t.delete(key.clone());
+                    removal.goes_on_at(streams_of.clone(), key.clone());
                 }
             }
             if done && streams.len() < 64 {
