@@ -192,6 +192,7 @@ impl FileDevice {
     pub fn open(path: &Path, writable: bool) -> std::io::Result<FileDevice> {
         let file = File::options().read(true).write(writable).open(path)?;
         lock(&file)?;
+        forget_cached(&file)?;
         let size_bytes = AtomicU64::new(whole_blocks(&file)?);
         Ok(FileDevice { file, size_bytes })
     }
@@ -219,6 +220,13 @@ impl FileDevice {
 fn whole_blocks(mut file: &File) -> std::io::Result<u64> {
     use std::io::{Seek, SeekFrom};
     Ok(file.seek(SeekFrom::End(0))? / BLOCK_BYTES * BLOCK_BYTES)
+}
+
+/// After a flush that failed Linux takes the pages for clean and keeps them: what is read of them later is not on the disk,
+/// and is gone when they are. So whoever opens a volume first has all that can be written written, and the rest forgotten.
+fn forget_cached(file: &File) -> std::io::Result<()> {
+    file.sync_all()?;
+    Ok(rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)?)
 }
 
 /// A volume has one owner.
@@ -335,5 +343,44 @@ impl Device for MemDevice {
 impl Thin for MemDevice {
     fn piece_bytes(&self) -> u64 {
         HOLE_BYTES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSliceMut;
+
+    use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+    use super::*;
+
+    #[test]
+    fn an_opening_reads_the_disk_and_not_what_the_system_has_cached() {
+        // Not in a temporary directory, which may be memory that has no disk under it.
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!(".cached-{}", std::process::id()));
+        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        std::fs::remove_file(&path).ok();
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+        file.write_all_at(&vec![7; 8 << 20], 0).unwrap();
+        let cached = |file: &File| {
+            let mut block = [0; BLOCK];
+            preadv2(file, &mut [IoSliceMut::new(&mut block)], 4 << 20, ReadWriteFlags::NOWAIT)
+        };
+        match cached(&file) {
+            Ok(read) => assert_eq!(read, BLOCK),
+            // The file system does not tell.
+            Err(_) => return,
+        }
+        let device = FileDevice::open(Path::new(&path), true).unwrap();
+        assert_eq!(cached(&device.file), Err(Errno::AGAIN));
+        let mut block = [0; BLOCK];
+        device.read(4 << 20, &mut block).unwrap();
+        assert_eq!(block, [7; BLOCK], "what was not written yet is written first");
+    }
+
+    #[test]
+    fn what_cannot_be_synced_is_not_opened() {
+        let refused = FileDevice::open(Path::new("/dev/null"), true);
+        assert_eq!(refused.err().and_then(|e| e.raw_os_error()), Some(Errno::INVAL.raw_os_error()));
     }
 }
