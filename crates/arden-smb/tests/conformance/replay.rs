@@ -73,6 +73,35 @@ fn a_replayed_lease_create_answers_the_lease() {
     assert_eq!(c.fails(with_other_key), NtStatus::ACCESS_DENIED);
 }
 
+/// [MS-SMB2] 3.3.5.22.1 and 3.3.5.22.2: an answer to a break, whether it is taken or refused, ends that the create may be replayed.
+#[test]
+fn a_create_is_not_replayed_after_its_break_was_answered() {
+    let lab = Lab::new();
+    let by_lease = want("file").share(0).lease(9, "RWH").durable_v2(GUID, 0);
+    for (how, breaks) in [(by_lease.clone(), true), (by_lease, false), (durable("file").share(0), true)] {
+        let (mut c, mut other) = (lab.client(), lab.client());
+        let f = c.open(how.clone());
+        let is_lease = f.oplock == oplock::LEASE;
+        if breaks {
+            let waiting = other.starts(want("file"));
+            let answer = if is_lease {
+                c.lease_break();
+                lease_ack(9, "R")
+            } else {
+                c.oplock_break();
+                oplock_ack(f.id, oplock::LEVEL_II)
+            };
+            c.call(&answer).ok();
+            assert_eq!(other.receive(waiting).status(), NtStatus::SHARING_VIOLATION);
+        } else {
+            assert_eq!(c.status(&lease_ack(9, "R")), NtStatus::UNSUCCESSFUL, "there is no break");
+        }
+        // What is not replayed is a new create, which the first one keeps out.
+        assert_eq!(c.fails(how.replayed()), NtStatus::SHARING_VIOLATION, "lease {is_lease}, break {breaks}");
+        c.close(f.id);
+    }
+}
+
 #[test]
 fn a_replayed_write_is_done_once_or_again_with_the_same_result() {
     let lab = Lab::new();

@@ -451,6 +451,10 @@ impl Caches {
         Ok(state)
     }
 
+    pub fn opens_of(&self, id: LeaseId) -> &[OpenId] {
+        self.grants.iter().find(|g| g.holder == Holder::Lease(id)).map_or(&[], |g| &g.opens)
+    }
+
     /// [MS-SMB2] 3.3.5.22.1. The level that the open has now.
     pub fn ack_oplock(
         &mut self,

@@ -236,6 +236,14 @@ impl OpenTable {
         Ok(state)
     }
 
+    /// [MS-SMB2] 3.3.1.12 Lease.LeaseOpens.
+    pub fn lease_opens(&self, client: ClientId, key: u128) -> Vec<OpenId> {
+        let id = LeaseId { client, key };
+        let Some((file, stream_no)) = self.lease_home(id) else { return Vec::new() };
+        let mut inner = file.lock();
+        inner.at(stream_no).caches.opens_of(id).to_vec()
+    }
+
     /// The caller does not want `wait` any more; it will not be resumed.
     pub fn cancel_wait(&self, wait: WaitId) {
         let waited = self.waits.lock().remove(&wait);
