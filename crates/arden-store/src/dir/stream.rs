@@ -304,7 +304,9 @@ impl Shared {
         let _lock = inode.streams.lock();
         let old = stream.name()?;
         if new.len() > old.len() {
-            check_room(inode.for_reading(self.proc_fds()).map_err(sys::failure)?, new, 0)?;
+            let fd = inode.for_reading(self.proc_fds()).map_err(sys::failure)?;
+            let is_marked = mark::read(fd, Some(&old))?.is_some();
+            check_room(fd, new, if is_marked { mark::name_bytes(new) } else { 0 })?;
         }
         if !eq_fold(&old, new) {
             self.make_way(inode, new, replace)?;
@@ -337,7 +339,9 @@ impl Shared {
         }
         let value = sys::get_xattr(fd, &from, INLINE_BYTES_MAX).map_err(sys::failure)?;
         let value = value.ok_or(StoreError::Deleted)?;
-        match sys::set_xattr(fd, &to, &value).map_err(sys::failure) {
+        // The new name has its mark first, as that of a stream that is made.
+        mark::set_of_stream(fd, new, mark::read(fd, Some(old))?)?;
+        let moved = match sys::set_xattr(fd, &to, &value).map_err(sys::failure) {
             // No room for both at a time.
             Err(NotDone::Failed(StoreError::DiskFull)) => {
                 sys::remove_xattr(fd, &from).map_err(sys::failure)?;
@@ -347,7 +351,9 @@ impl Shared {
                 })
             }
             other => other.and_then(|()| sys::remove_xattr(fd, &from).map_err(sys::failure)),
-        }
+        };
+        let unused = if moved.is_ok() { old } else { new };
+        moved.and(mark::set_of_stream(fd, unused, None))
     }
 
     /// The stream's bytes become the data of the file, which has none. A crash on the way leaves both.
@@ -379,6 +385,8 @@ impl Shared {
             check_room(inode.for_reading(self.proc_fds()).map_err(sys::failure)?, name, 0)?;
         }
         self.make_way(inode, name, replace)?;
+        // No create made it as a stream.
+        mark::set_of_stream(inode.for_reading(self.proc_fds()).map_err(sys::failure)?, name, None)?;
         let data = inode.for_writing(self.proc_fds()).map_err(sys::failure)?;
         let size = inode.stat().map_err(sys::failure)?.size;
         if size > STREAM_BYTES_MAX {

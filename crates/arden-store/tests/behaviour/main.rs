@@ -10,7 +10,7 @@ use std::{
 
 use arden_store::{
     dir::{DirOptions, DirStore},
-    store::FileStore,
+    store::{FileStore, NewFile, Wait},
 };
 
 /// A directory that goes away with its user.
@@ -39,3 +39,20 @@ fn dir_store() -> (TempDir, Arc<dyn FileStore>) {
 }
 
 arden_testkit::all_cases!(dir: crate::dir_store);
+
+/// A create that is asked for again finds its stream under the stream's name, and nothing under one that the stream had before.
+#[test]
+fn the_mark_of_a_stream_goes_with_its_name() {
+    let (_temp, store) = dir_store();
+    let new = NewFile { directory: false, attributes: 0, security: None, eas: &[], allocation: None };
+    let f = store.root().create_child(None, "f", &new).unwrap();
+    let s = f.create_stream_marked(None, "s", 7).unwrap();
+    s.rename_stream(None, Some("a longer name"), false).unwrap();
+    assert_eq!(s.create_mark(), Ok(Some(7)));
+    s.rename_stream(None, Some("t"), false).unwrap();
+    s.write_at(None, 0, &[1; 200_000], Wait::Yes).unwrap();
+    s.rename_stream(None, Some("T"), false).unwrap();
+    assert_eq!(s.create_mark(), Ok(Some(7)));
+    f.rename_stream(None, Some("s"), false).unwrap();
+    assert_eq!(f.create_mark(), Ok(None), "the data of the file has another name now, which no create made");
+}
