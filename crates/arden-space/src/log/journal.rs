@@ -217,6 +217,8 @@ impl Pool {
             }
             if wraps { 0 } else { s.head }
         };
+        self.void_doubtful(pos).await?;
+        j.batch_begins(pos);
         self.write_log(pos, bytes).await?;
         j.batch_is_durable(seq, pos + len);
         for (space, block, version) in marks.blocks {
@@ -374,6 +376,16 @@ impl Pool {
             });
         }
         d.marks.patches.push((space, group, slot, patch));
+    }
+
+    /// A batch that failed may have landed. One of the same number at another place, `pos`, would be taken for it by a replay, and all that
+    /// follows would be lost: the failed one is overwritten first, on every disk of the log that stays.
+    async fn void_doubtful(&self, pos: u64) -> SpaceResult<()> {
+        let doubtful = self.0.journal.state().doubtful;
+        match doubtful {
+            Some(at) if at != pos => self.write_log(at, Buf::zeroed(BLOCK_BYTES as usize).share()).await,
+            _ => Ok(()),
+        }
     }
 
     /// Writes a batch to all journal disks; those that fail leave the pool first.

@@ -43,6 +43,8 @@ pub(crate) struct JournalState {
     pub(crate) seq: u64,
     /// Where the newest durable map says that replay begins.
     pub(crate) tail: u64,
+    /// Where a batch with the number of the next one may be on some disk: it was written there, and nobody knows whether it landed.
+    pub(crate) doubtful: Option<u64>,
 }
 
 impl JournalState {
@@ -89,6 +91,7 @@ impl Journal {
             head: rec.start_pos,
             seq: rec.start_seq,
             tail: rec.start_pos,
+            doubtful: None,
         };
     }
 
@@ -163,11 +166,17 @@ impl Journal {
         self.state.borrow_mut().tail = tail;
     }
 
-    /// The batch at `pos` is durable; the next begins at `end`.
+    /// The next batch is about to be written at `pos`, and nothing else has its number.
+    pub(crate) fn batch_begins(&self, pos: u64) {
+        self.state.borrow_mut().doubtful = Some(pos);
+    }
+
+    /// That batch, `seq`, is durable; the next begins at `end`.
     pub(crate) fn batch_is_durable(&self, seq: u64, end: u64) {
         let mut s = self.state.borrow_mut();
         s.head = end;
         s.seq = seq + 1;
+        s.doubtful = None;
     }
 
     /// Nobody else writes to the log while the guard lives.
