@@ -155,6 +155,8 @@ const READ: u16 = 0;
 const WRITE: u16 = 1;
 const DISCONNECT: u16 = 2;
 const FLUSH: u16 = 3;
+const TRIM: u16 = 4;
+const WRITE_ZEROES: u16 = 6;
 
 struct Client(UnixStream);
 
@@ -248,6 +250,14 @@ fn a_connection_reads_beside_the_pool_what_was_written() {
         assert_eq!(a.answer(), (1, 22), "past the end");
         a.0.write_all(&Client::request(READ, 0, 2, u64::MAX - 100, BLOCK)).unwrap();
         assert_eq!(a.answer(), (2, 22), "far past the end");
+        for kind in [TRIM, WRITE_ZEROES] {
+            for (at, len) in [(SPACE_BYTES, BLOCK), (u64::MAX - 10, 5), (u64::MAX - 4096, 4096), (u64::MAX, BLOCK)] {
+                a.0.write_all(&Client::request(kind, 0, 3, at, len)).unwrap();
+                let (cookie, error) = a.answer();
+                assert!(cookie == 3 && matches!(error, 22 | 28), "{kind} of {len} bytes at {at}: {error}");
+            }
+        }
+        a.expect(0, BLOCK, 116, "it goes on");
     }
 }
 

@@ -331,8 +331,9 @@ async fn write_any(s: &Space, offset: u64, data: SharedBuf, durable: bool) -> Sp
 
 /// Forgets whole blocks, with their slabs unless they are to be kept; the rest is written as zeros when it has to be.
 async fn zero_any(s: &Space, offset: u64, len: u64, all: bool, keep: bool) -> SpaceResult<()> {
-    let end = offset.checked_add(len).ok_or(SpaceError::BadRange)?;
-    let (first, last) = (offset.next_multiple_of(BLOCK_BYTES), end / BLOCK_BYTES * BLOCK_BYTES);
+    let end = offset.checked_add(len).filter(|&end| end <= s.size_bytes()).ok_or(SpaceError::BadRange)?;
+    let first = offset.checked_next_multiple_of(BLOCK_BYTES).ok_or(SpaceError::BadRange)?;
+    let last = end / BLOCK_BYTES * BLOCK_BYTES;
     if first < last {
         match keep {
             true => s.zero(first, last - first).await?,
