@@ -47,7 +47,12 @@ impl Engine {
         self.state.check_alive()?;
         self.deferrals.before_change()?;
         self.bound_waiting()?;
-        if self.is_over(JOURNAL_FULL_HARD, 2) || (!self.options.background && self.is_over(JOURNAL_FULL_SOFT, 1)) {
+        // Behind this anything up to the largest operation may follow.
+        let is_hard = self.state.wal.fullness_before_largest() >= JOURNAL_FULL_HARD;
+        if is_hard
+            || self.is_over(JOURNAL_FULL_HARD, 2)
+            || (!self.options.background && self.is_over(JOURNAL_FULL_SOFT, 1))
+        {
             let mut unfinished = self.checkpoints.unfinished.lock();
             // Somebody else may have just made one.
             if self.is_over(JOURNAL_FULL_SOFT, 1) {

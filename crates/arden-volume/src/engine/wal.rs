@@ -34,6 +34,57 @@ struct State {
     ends: Vec<(usize, u64)>,
     /// The pending operations speak of data that was written and not flushed.
     data: bool,
+    /// Where the pending operations will go.
+    plan: Plan,
+}
+
+impl State {
+    /// What waits is not what it was, or begins elsewhere.
+    fn plan_again(&mut self, ring: u64) {
+        self.plan = Plan::from(&self.next, self.used);
+        let mut from = 0;
+        for (end, _) in &self.ends {
+            self.plan.add(end - from, ring);
+            from = *end;
+        }
+    }
+}
+
+/// How operations become batches: one that reaches the ring's end ends before it, so that hardly any of the ring is
+/// skipped, and what is skipped is known before anything is written.
+struct Plan {
+    /// Where the last batch begins, and what it holds so far.
+    block: u64,
+    bytes: usize,
+    /// Blocks in use before it, skipped ones included.
+    used: u64,
+}
+
+impl Plan {
+    fn from(next: &JournalStart, used: u64) -> Plan {
+        Plan { block: next.block, bytes: 0, used }
+    }
+
+    /// One more operation. True: it begins a batch.
+    fn add(&mut self, bytes: usize, ring: u64) -> bool {
+        let joined = self.bytes + bytes;
+        if self.bytes > 0 && joined <= BATCH_BYTES_MAX && self.block + batch_blocks(joined) <= ring {
+            self.bytes = joined;
+            return false;
+        }
+        let before = self.last_blocks();
+        (self.block, self.used) = (self.block + before, self.used + before);
+        if self.block + batch_blocks(bytes) > ring {
+            self.used += ring - self.block;
+            self.block = 0;
+        }
+        self.bytes = bytes;
+        true
+    }
+
+    fn last_blocks(&self) -> u64 {
+        if self.bytes == 0 { 0 } else { batch_blocks(self.bytes) }
+    }
 }
 
 pub struct Wal {
@@ -61,7 +112,8 @@ struct Found {
 
 impl Wal {
     pub fn new(sb: &Superblock, next: JournalStart, used: u64) -> Wal {
-        let state = State { next, used, pending: Vec::new(), ends: Vec::new(), data: false };
+        let plan = Plan::from(&next, used);
+        let state = State { next, used, pending: Vec::new(), ends: Vec::new(), data: false, plan };
         let (first_block, blocks, id) = (sb.journal_block, sb.journal_blocks, (sb.id >> 64) as u64);
         Wal { first_block, blocks, id, openings: sb.openings.clone(), state: Mutex::new(state) }
     }
@@ -74,18 +126,29 @@ impl Wal {
     /// Appends an operation. It is not durable yet.
     pub fn append(&self, seq: u64, operation: &[u8], data: bool) {
         let mut s = self.state.lock();
+        let from = s.pending.len();
         s.pending.put_u32(operation.len() as u32);
         s.pending.put_u64(seq);
         s.pending.extend_from_slice(operation);
         let end = s.pending.len();
+        s.plan.add(end - from, self.blocks);
         s.ends.push((end, seq));
         s.data |= data;
     }
 
-    /// Parts of the ring in use or spoken for, in thousandths.
+    /// Parts of the ring in use or spoken for, in thousandths, with what is skipped at its end.
     pub fn fullness(&self) -> u64 {
         let s = self.state.lock();
-        (s.used + s.pending.len() as u64 / BLOCK_BYTES) * 1000 / self.blocks
+        (s.plan.used + s.plan.last_blocks()) * 1000 / self.blocks
+    }
+
+    /// The same, with what the largest operation would skip.
+    pub fn fullness_before_largest(&self) -> u64 {
+        let s = self.state.lock();
+        let end = s.plan.block + s.plan.last_blocks();
+        let left = self.blocks - end;
+        let skip = if left < batch_blocks(self.record_bytes_max() as usize) { left } else { 0 };
+        (s.plan.used + s.plan.last_blocks() + skip) * 1000 / self.blocks
     }
 
     /// Bytes in memory for the next batches.
@@ -117,6 +180,7 @@ impl Wal {
             s.ends.iter_mut().for_each(|(end, _)| *end -= cut);
             s.data &= !s.ends.is_empty();
         }
+        s.plan_again(self.blocks);
     }
 
     /// Turns what waits into batches with places, all of which are flushed together, with the data that they speak of.
@@ -128,14 +192,17 @@ impl Wal {
         let ends = std::mem::take(&mut s.ends);
         let group = if std::mem::take(&mut s.data) { s.next.batch + 1 } else { 0 };
         let mut writes = Vec::new();
-        let mut from = 0;
-        for (i, (end, _)) in ends.iter().enumerate() {
-            let next_end = ends.get(i + 1).map_or(usize::MAX, |(e, _)| *e);
-            if next_end.saturating_sub(from) > BATCH_BYTES_MAX {
-                writes.push(self.batch(&mut s, &pending[from..*end], group)?);
-                from = *end;
+        let mut plan = Plan::from(&s.next, s.used);
+        let (mut from, mut before) = (0, 0);
+        for (end, _) in &ends {
+            if plan.add(end - before, self.blocks) && before > from {
+                writes.push(self.batch(&mut s, &pending[from..before], group)?);
+                from = before;
             }
+            before = *end;
         }
+        writes.push(self.batch(&mut s, &pending[from..], group)?);
+        s.plan = Plan::from(&s.next, s.used);
         Ok(Some(Sealed { writes, last_seq }))
     }
 
@@ -356,6 +423,9 @@ pub fn each(payload: &[u8], f: &mut dyn FnMut(u64, &[u8]) -> VolResult<()>) -> V
 mod tests {
     use std::sync::Arc;
 
+    use arden_block::rng::Rng;
+
+    use super::*;
     use crate::{
         disk::{device::MemDevice, openings::OPENINGS_MAX},
         testing::{Files, volume, volume_on},
@@ -418,5 +488,49 @@ mod tests {
         let after = volume_on(Arc::new(MemDevice::holding(device.content())));
         assert_eq!(Files::new(&after).read("file"), [199; 32 << 10]);
         assert_eq!(vol.progress().0, vol.progress().1);
+    }
+
+    /// The smallest log: what waits is a large part of it, and often has to go on at its beginning.
+    #[test]
+    fn no_batch_is_refused_where_the_log_said_that_there_is_room() {
+        let (device, vol) = volume(8 << 20);
+        let sb = vol.engine.superblock();
+        let wal = Wal::new(&sb, sb.start, 0);
+        assert_eq!(wal.blocks, 256);
+        let mut rng = Rng::new(7);
+        let (mut seq, mut begin, mut first) = (sb.seq, sb.start, sb.seq + 1);
+        for turn in 0..2000 {
+            // A checkpoint of all so far, whose place in the log is where what waits will begin.
+            let (at, used) = wal.position();
+            wal.trim(used, seq);
+            (begin, first) = (at, seq + 1);
+            let full = 300 + rng.below(570);
+            while wal.fullness() < full {
+                seq += 1;
+                let bytes = rng.below(60_000) as usize;
+                wal.append(seq, &vec![seq as u8; bytes], false);
+                if rng.below(8) == 0 {
+                    write(&wal, &device, turn);
+                }
+            }
+            write(&wal, &device, turn);
+        }
+        let mut next = first;
+        let each = &mut |number: u64, operation: &[u8]| {
+            assert_eq!(number, next);
+            assert!(operation.iter().all(|b| *b == number as u8));
+            next += 1;
+            Ok(())
+        };
+        let (end, used) = wal.replay(&*device, begin, &|_| Ok(true), each).unwrap();
+        assert_eq!((next, end.block, used), (seq + 1, wal.position().0.block, wal.position().1));
+    }
+
+    fn write(wal: &Wal, device: &MemDevice, turn: u32) {
+        let told = wal.fullness();
+        let sealed = wal.seal().unwrap_or_else(|e| panic!("turn {turn}: {e}"));
+        device.write_durably(&sealed.map_or(Vec::new(), |sealed| sealed.writes)).unwrap();
+        let used = wal.position().1;
+        assert_eq!(used * 1000 / wal.blocks, told, "turn {turn}");
     }
 }
