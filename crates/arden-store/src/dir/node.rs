@@ -9,12 +9,12 @@ use std::{
 use arden_wire::dtyp::SecurityDescriptor;
 
 use super::{
-    Shared, data, ea,
+    PATH_DEPTH_MAX, Shared, data, ea,
     inode::{Inode, Link, directories_above, is_below, path_of, trail_of},
     list::Cursor,
     mark,
     meta::OBJECT_ID,
-    sys::{self, Kind},
+    sys::{self, InodeKey, Kind},
 };
 use crate::commit::{ChangedBy, ScopeId};
 use crate::error::StoreError;
@@ -88,6 +88,24 @@ pub fn own(node: &dyn Node) -> Result<&DirNode> {
     node.as_any().downcast_ref::<DirNode>().ok_or(StoreError::NotSameVolume.into())
 }
 
+/// Whether a directory is above the root of a store.
+fn is_above_root(directory: InodeKey, store: &Shared) -> Result<bool> {
+    let (mut path, mut here) = ("..".to_owned(), store.root.key);
+    for _ in 0..PATH_DEPTH_MAX {
+        let above = sys::stat_child(store.root.pin(), &path).map_err(sys::failure)?.key;
+        if above == directory {
+            return Ok(true);
+        }
+        // The top is its own parent.
+        if above == here {
+            break;
+        }
+        here = above;
+        path.push_str("/..");
+    }
+    Ok(false)
+}
+
 impl Node for DirNode {
     fn id(&self) -> FileId {
         self.inode.key.file_id()
@@ -114,7 +132,13 @@ impl Node for DirNode {
     }
 
     fn is_above(&self, other: &dyn Node) -> Result<bool> {
-        Ok(is_below(&own(other)?.link, &self.inode))
+        let Some(other) = other.as_any().downcast_ref::<DirNode>() else { return Ok(false) };
+        if is_below(&other.link, &self.inode) {
+            return Ok(true);
+        }
+        // Another store's nodes know the directories from its root on, which may be below this one.
+        let of_other = !Arc::ptr_eq(&self.store, &other.store) && self.store.overlap.overlaps(&other.store.overlap);
+        Ok(of_other && is_above_root(self.inode.key, &other.store)?)
     }
 
     fn directories_above(&self, itself: bool, next: &mut dyn FnMut(u64) -> bool) {

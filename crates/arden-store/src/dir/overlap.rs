@@ -22,7 +22,7 @@ impl Place {
         Place(root.canonicalize().ok())
     }
 
-    fn overlaps(&self, other: &Place) -> bool {
+    pub fn overlaps(&self, other: &Place) -> bool {
         match (&self.0, &other.0) {
             (Some(a), Some(b)) => a.starts_with(b) || b.starts_with(a),
             _ => false,

@@ -150,7 +150,6 @@ impl Fs {
             overwrite,
             cache: r.cache,
             existed: true,
-            root: self.identity(),
             changed_at: if stat.directory && !stream { stat.change.0 } else { 0 },
             cause: r.cause,
         };
@@ -272,7 +271,6 @@ impl Fs {
             overwrite: false,
             cache: r.cache,
             existed: false,
-            root: self.identity(),
             changed_at: if directory { node.stat()?.change.0 } else { 0 },
             cause: r.cause,
         };

@@ -233,9 +233,9 @@ impl Fs {
         }
     }
 
-    /// [MS-FSA] 2.1.4.2: handles below a directory are cached handles that go, or forbid its rename.
+    /// [MS-FSA] 2.1.4.2: handles below a directory are cached handles that go, or forbid its rename, whichever root they were
+    /// opened through. States of the past are volumes of their own.
     fn check_nothing_open_below(&self, open: &Open, cause: Cause<'_>) -> Checked {
-        let root = self.identity();
         let mut waits = None;
         let mut in_use = false;
         for file in self.table.files() {
@@ -244,7 +244,7 @@ impl Fs {
             }
             let nodes: Vec<NodeRef> = {
                 let inner = file.lock();
-                inner.streams().flat_map(|s| &s.opens).filter(|o| o.root == root).map(|o| o.node.clone()).collect()
+                inner.streams().flat_map(|s| &s.opens).map(|o| o.node.clone()).collect()
             };
             let mut below = false;
             for node in &nodes {

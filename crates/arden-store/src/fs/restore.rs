@@ -44,7 +44,6 @@ impl Fs {
             open: kept,
             lease: lease.as_ref(),
             locks: r.locks,
-            root: self.identity(),
             owner: r.owner,
             cause: r.cause,
         })?;

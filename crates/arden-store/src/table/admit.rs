@@ -35,7 +35,6 @@ pub(crate) struct Admission<'a> {
     pub overwrite: bool,
     pub cache: CacheRequest,
     pub existed: bool,
-    pub root: usize,
     /// Of a directory: its change time, read before it is admitted.
     pub changed_at: u64,
     pub cause: Cause<'a>,
@@ -172,7 +171,6 @@ impl OpenTable {
             lease,
             access: a.granted,
             share: a.share,
-            root: a.root,
             owner_absent: false,
         };
         inner.add_open(stream, entry);

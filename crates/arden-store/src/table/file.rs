@@ -110,8 +110,6 @@ pub(crate) struct OpenEntry {
     pub lease: Option<LeaseId>,
     pub access: u32,
     pub share: u32,
-    /// `Fs::identity` of the root it was opened through.
-    pub root: usize,
     /// It is persistent, and its client has lost its connection and not come back.
     pub owner_absent: bool,
 }

@@ -26,7 +26,6 @@ pub(crate) struct Restored<'a> {
     pub open: &'a KeptOpen,
     pub lease: Option<&'a KeptLease>,
     pub locks: &'a [LockRange],
-    pub root: usize,
     pub owner: &'a Owner,
     pub cause: Cause<'a>,
 }
@@ -100,7 +99,6 @@ impl OpenTable {
             lease,
             access: r.open.granted,
             share: r.open.share,
-            root: r.root,
             owner_absent: true,
         };
         inner.add_open(stream, entry);

@@ -1,8 +1,9 @@
 //! Renames, links and enumeration.
 
 use arden_store::{
+    dir::{DirOptions, DirStore},
     error::StoreError,
-    fs::{ClientId, Disposal, Emitted, LockRange, NameChange, Step},
+    fs::{ClientId, Disposal, Emitted, Fs, LockRange, NameChange, Step},
     name::NtPath,
 };
 
@@ -82,6 +83,32 @@ fn directories_move_unless_something_in_them_is_open() {
     assert!(matches!(w.rename(&d, "e", false), Ok(Step::Done(()))));
     assert_eq!(w.fs.path(&d), "e");
     w.open(want("e\\f").existing());
+}
+
+/// [MS-FSA] 2.1.4.2: whichever root the open below the directory came by, and wherever that root is.
+#[test]
+fn directories_stay_while_something_in_them_is_open_through_another_root() {
+    let w = World::new();
+    for name in ["a", "a\\d", "a\\d\\e", "other"] {
+        w.close(w.open(want(name).directory()));
+    }
+    let at = |root: &str| {
+        let mut at = World::with(w.table.clone());
+        at.fs = Fs::new(DirStore::open(&w.dir.join(root), DirOptions::default()).unwrap(), w.table.clone());
+        at
+    };
+    let (above, below, beside) = (at("a"), at("a/d/e"), at("other"));
+    let (d, by_above) = (w.open(want("a\\d").directory()), above.open(want("d").directory()));
+    let out = beside.open(want("f"));
+    let f = below.open(want("f"));
+    assert_eq!(w.rename(&d, "a\\g", false).unwrap_err(), StoreError::OpensBelow);
+    assert_eq!(above.rename(&by_above, "g", false).unwrap_err(), StoreError::OpensBelow);
+    below.close(f);
+    let f = w.open(want("a\\d\\f"));
+    assert_eq!(above.rename(&by_above, "g", false).unwrap_err(), StoreError::OpensBelow);
+    w.close(f);
+    assert!(matches!(above.rename(&by_above, "g", false), Ok(Step::Done(()))));
+    beside.close(out);
 }
 
 #[test]
