@@ -146,13 +146,17 @@ fn a_directory_that_was_moved_out_of_a_root_does_not_leave_its_opens_behind() {
     let (moved, d, f) =
         (open(&outer, &table, "inner\\d\\"), open(&inner, &table, "d\\"), open(&inner, &table, "d\\e\\"));
     let other = open(&outer, &table, "inner\\other\\");
+    // Whichever root it was opened through.
+    assert_eq!(try_rename(&outer, &moved, "out").unwrap_err(), StoreError::OpensBelow);
+    close(&inner, &f);
     rename(&outer, &moved, "out");
+    let f = open(&outer, &table, "out\\e\\");
     assert_eq!(try_rename(&inner, &d, "back").unwrap_err(), StoreError::OpensBelow);
     // One that stands beside it is in nobody's way, though both are out of reach.
     let beside = open(&inner, &table, "other\\");
     rename(&outer, &other, "other");
     rename(&inner, &beside, "other");
-    close(&inner, &f);
+    close(&outer, &f);
     rename(&inner, &d, "back");
     assert_eq!(outer.path(&moved), "inner\\back");
 }
@@ -228,4 +232,22 @@ fn a_lease_on_the_directory_ends_with_a_change_by_an_open_from_before_the_move()
     let _listed = open_by(&owner, &outer, &table, "there\\", CacheRequest::Lease(lease));
     hide(&inner, &b);
     assert_eq!(*owner.0.lock().unwrap(), [7]);
+}
+
+/// [MS-FSA] 2.1.4.2: whichever root the open below the directory came by.
+#[test]
+fn a_directory_stays_while_something_in_it_is_open_through_another_root() {
+    let (outer, inner, table) = roots();
+    let d = open(&outer, &table, "inner\\d\\");
+    close(&outer, &open(&outer, &table, "inner\\d\\f"));
+    let above = open(&outer, &table, "inner\\");
+    let f = open(&inner, &table, "d\\f");
+    assert_eq!(try_rename(&outer, &d, "moved").err(), Some(StoreError::OpensBelow));
+    assert_eq!(try_rename(&outer, &above, "moved").err(), Some(StoreError::OpensBelow));
+    close(&inner, &f);
+    let f = open(&outer, &table, "inner\\d\\f");
+    let by_inner = open(&inner, &table, "d\\");
+    assert_eq!(try_rename(&inner, &by_inner, "moved").err(), Some(StoreError::OpensBelow));
+    close(&outer, &f);
+    rename(&inner, &by_inner, "moved");
 }
