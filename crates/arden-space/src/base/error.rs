@@ -13,7 +13,7 @@ pub enum SpaceError {
     Refused(String),
     /// Offset or length is not a multiple of 4096 or past the end.
     BadRange,
-    /// No slab is free on enough disks.
+    /// No slab is free on enough disks, or the pool map has no room for another group.
     OutOfSpace,
     /// More disks are away than the layout tolerates; nothing was changed.
     Offline,
@@ -42,7 +42,9 @@ impl fmt::Display for SpaceError {
         match self {
             SpaceError::Refused(s) => write!(f, "{s}"),
             SpaceError::BadRange => f.write_str("offset or length is not a multiple of 4096, or past the end"),
-            SpaceError::OutOfSpace => f.write_str("the pool has no free slabs on enough disks"),
+            SpaceError::OutOfSpace => {
+                f.write_str("the pool has no free slabs on enough disks, or no room in its map for more")
+            }
             SpaceError::Offline => f.write_str("more disks are missing than the layout tolerates"),
             SpaceError::Unreadable => f.write_str("no copy could be read"),
             SpaceError::Device(e) => write!(f, "device: {e}"),

@@ -4,13 +4,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use arden_block::BLOCK_BYTES;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::base::bitmap::Bitmap;
 use crate::base::codec::{Reader, Writer};
 use crate::base::error::SpaceResult;
 use crate::map::layout::{COLUMNS_MAX, Layout, Provision};
-use crate::map::pool_map::{Column, DiskRec, DiskState, Group, JournalRec, PoolMap, Shape, SpaceRec, UNWRITTEN};
+use crate::map::pool_map::{
+    Column, DiskRec, DiskState, Group, JournalRec, LINEAGE_MAX, NAME_MAX, PoolMap, Shape, SpaceRec, UNWRITTEN,
+};
 
 /// What is in memory at once, about.
 pub(crate) const PART_BYTES: usize = 1 << 20;
@@ -247,6 +250,49 @@ fn decode_head(r: &mut Reader<'_>) -> SpaceResult<PoolMap> {
     Ok(map)
 }
 
+/// A group that has no slabs.
+pub(crate) const NO_GROUP_BYTES: u64 = 1;
+/// What a moved stripe takes, see `PoolMap::moved`.
+const MOVED_BYTES: usize = 28;
+const LINEAGE_BYTES: usize = 16;
+/// What a disk takes among those of the log.
+const LOG_DISK_BYTES: usize = 2;
+
+/// How long the map can become by all that may happen to it without being asked first: openings, moves of stripes while a log
+/// of `log_bytes` holds older data of them, a new name, a log on all disks, and failures that mark every part of every group.
+pub(crate) fn most_bytes(map: &PoolMap, log_bytes: u64) -> u64 {
+    let mut w = Writer::default();
+    encode_head(&mut w, map);
+    let mut more = LINEAGE_MAX.saturating_sub(map.lineage.len()) * LINEAGE_BYTES;
+    more += ((log_bytes / BLOCK_BYTES) as usize).saturating_sub(map.moved.len()) * MOVED_BYTES;
+    more += NAME_MAX.saturating_sub(map.name.len());
+    more += map.disks.len().saturating_sub(map.journal.disks.len()) * LOG_DISK_BYTES;
+    let spaces = map.spaces.values().map(|s| {
+        let made = s.groups.iter().flatten().count();
+        let shape = s.shape(map.slab_bytes);
+        space_bytes(s) + made as u64 * group_most_bytes(&shape) + (s.groups.len() - made) as u64 * NO_GROUP_BYTES
+    });
+    (w.0.len() + more) as u64 + spaces.sum::<u64>()
+}
+
+/// What a disk of this name takes, with its part of the log.
+pub(crate) fn disk_bytes(name: &str) -> u64 {
+    (2 + 16 + 8 + 4 + 3 + 1 + name.len().min(255) + LOG_DISK_BYTES) as u64
+}
+
+/// What a space takes without its groups.
+pub(crate) fn space_bytes(rec: &SpaceRec) -> u64 {
+    let mut w = Writer::default();
+    encode_space(&mut w, rec);
+    w.0.len() as u64
+}
+
+/// What a group with slabs takes when all of it is marked, as after the failure of a disk.
+pub(crate) fn group_most_bytes(shape: &Shape) -> u64 {
+    let (columns, words) = (7 * shape.width(), 8 * shape.dirty_bits().div_ceil(64));
+    (1 + 8 + columns + 1 + words + 2 * shape.no_stripes().len()) as u64
+}
+
 /// What comes before the groups.
 fn encode_space(w: &mut Writer, s: &SpaceRec) {
     w.u32(s.id);
@@ -325,4 +371,80 @@ fn decode_group(r: &mut Reader<'_>, shape: &Shape) -> SpaceResult<Option<Arc<Gro
         stripes.set(i, slot);
     }
     Ok(Some(Arc::new(Group { incarnation, columns, dirty, stripes })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disk(name: &str) -> DiskRec {
+        let state = DiskState::Active;
+        DiskRec { id: 1, size_bytes: 1, slabs: 1, state, retire: false, media: 0, name: name.to_string() }
+    }
+
+    fn space(id: u32, layout: Layout, columns: u16) -> SpaceRec {
+        let (interleave, provision) = (4096, Provision::Thin);
+        let (name, groups) = (format!("s{id}"), vec![None; 3]);
+        SpaceRec { id, name, layout, columns, interleave, size_bytes: 1 << 20, provision, groups }
+    }
+
+    fn map() -> PoolMap {
+        PoolMap {
+            pool_id: 1,
+            name: "p".to_string(),
+            epoch: 1,
+            seq: 0,
+            slab_bytes: 1 << 20,
+            next_incarnation: 1,
+            next_space: 1,
+            next_disk: 0,
+            lineage: vec![(1, 1)],
+            warn_percent: [70, 80, 90],
+            replicated_seq: 0,
+            served_epoch: 1,
+            flip_floor: 0,
+            moved: Vec::new(),
+            journal: JournalRec::default(),
+            disks: (0..4).map(|i| (i, disk("d"))).collect(),
+            spaces: BTreeMap::new(),
+        }
+    }
+
+    /// All that `most_bytes` provides for has happened.
+    fn filled(mut map: PoolMap, log_bytes: u64) -> PoolMap {
+        map.name = "n".repeat(NAME_MAX);
+        map.lineage = vec![(1, 1); LINEAGE_MAX];
+        map.moved = vec![(1, 1, 1, 1, 1); (log_bytes / BLOCK_BYTES) as usize];
+        map.journal.disks = map.disks.keys().copied().collect();
+        for s in map.spaces.values_mut() {
+            for g in s.groups.iter_mut().flatten() {
+                Arc::make_mut(g).dirty.set_all();
+            }
+        }
+        map
+    }
+
+    #[test]
+    fn the_longest_map_is_as_long_as_was_said() {
+        let log = 1 << 20;
+        let mut m = map();
+        for (id, layout, columns) in [(1, Layout::Mirror2, 2), (2, Layout::Parity, 3), (3, Layout::DualParity, 4)] {
+            let (before, mut s) = (most_bytes(&m, log), space(id, layout, columns));
+            m.spaces.insert(id, s.clone());
+            let three = 3 * NO_GROUP_BYTES;
+            assert_eq!(most_bytes(&m, log), before + space_bytes(&s) + three, "{layout:?} without slabs");
+            let shape = s.shape(m.slab_bytes);
+            let column = Column { disk: 0, slab: 0, stale: false, target: None };
+            let (columns, dirty) = (vec![column; shape.width()], Bitmap::new(shape.dirty_bits()));
+            s.groups[1] = Some(Arc::new(Group { incarnation: 1, columns, dirty, stripes: shape.no_stripes() }));
+            let with_group = before + space_bytes(&s) + three - NO_GROUP_BYTES + group_most_bytes(&shape);
+            m.spaces.insert(id, s);
+            assert_eq!(most_bytes(&m, log), with_group, "{layout:?}");
+            assert!(Encoder::measure(&m).0 < with_group);
+            assert_eq!(Encoder::measure(&filled(m.clone(), log)).0, with_group, "{layout:?}");
+        }
+        let before = most_bytes(&m, log);
+        m.disks.insert(9, disk("another"));
+        assert_eq!(most_bytes(&m, log), before + disk_bytes("another"));
+    }
 }

@@ -17,6 +17,8 @@ pub(crate) const UNWRITTEN: u16 = u16::MAX;
 pub(crate) const ROTATING: u8 = 1;
 /// How many epochs the lineage remembers.
 pub(crate) const LINEAGE_MAX: usize = 1024;
+/// The longest name of a pool, in bytes.
+pub(crate) const NAME_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskState {

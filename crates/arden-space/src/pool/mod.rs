@@ -2,6 +2,7 @@
 
 pub(crate) mod check;
 pub(crate) mod commit;
+pub(crate) mod map_room;
 pub(crate) mod open_pool;
 pub(crate) mod slab;
 pub(crate) mod slow;

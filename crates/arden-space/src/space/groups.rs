@@ -86,6 +86,7 @@ impl Pool {
 
     /// Puts a new group into the map.
     async fn place_group(&self, space: u32, group: usize) -> SpaceResult<()> {
+        self.map_has_room_for_group(space)?;
         let (shape, slabs, away) = match self.choose_slabs(space) {
             Err(SpaceError::OutOfSpace) => {
                 let _one = self.no_trim().await;
@@ -120,6 +121,11 @@ impl Pool {
         if self.0.map.read().spaces.get(&space).is_none_or(|s| group >= s.groups.len()) {
             slabs.iter().for_each(|&(d, s)| self.0.alloc.borrow_mut().release(d, s));
             return Err(SpaceError::Closed);
+        }
+        // Or another one took the last room in the map.
+        if let Err(e) = self.map_has_room_for_group(space) {
+            slabs.iter().for_each(|&(d, s)| self.0.alloc.borrow_mut().release(d, s));
+            return Err(e);
         }
         let column = |(disk, slab)| Column { disk, slab, stale: away.contains(&disk), target: None };
         let columns: Vec<Column> = slabs.into_iter().map(column).collect();

@@ -88,12 +88,14 @@ impl Pool {
         self.alive()?;
         let state = if spare { DiskState::Spare } else { DiskState::Active };
         let slab_bytes = self.0.map.read().slab_bytes;
-        areas_for(&*dev, slab_bytes)?;
+        let (areas, _) = areas_for(&*dev, slab_bytes)?;
+        self.map_has_room_for_disk(&dev.info().name, areas)?;
         forget_labels(&*dev).await?;
         // The record enters the map before the first await, so that no index is given twice.
         let timeout_ms = self.0.cfg.io_timeout_ms;
         let index = self.0.map.read().next_disk;
         let (disk, rec) = make_disk(&self.0.rt, (index, slab_bytes), dev, state, timeout_ms)?;
+        self.map_has_room_for_disk(&rec.name, disk.areas)?;
         let slabs = rec.slabs;
         self.0.map.apply(MapChange::DiskJoined(rec));
         self.0.disks.borrow_mut().insert(index, Rc::new(disk));

@@ -55,8 +55,10 @@ impl Pool {
                 groups: Vec::new(),
             };
             let shape = rec.shape(map.slab_bytes);
-            rec.groups.resize(size_bytes.div_ceil(shape.group_bytes) as usize, None);
             drop(map);
+            let groups = size_bytes.div_ceil(shape.group_bytes);
+            self.map_has_room_for_groups(&rec, groups, true)?;
+            rec.groups.resize(groups as usize, None);
             self.0.map.apply(MapChange::SpaceMade(rec));
             let rt = Rc::new(SpaceRt::new(id, shape, &self.0.views));
             self.0.spaces.borrow_mut().insert(id, rt);
@@ -125,6 +127,8 @@ impl Space {
             if size_bytes < rec.size_bytes || !size_bytes.is_multiple_of(BLOCK_BYTES) {
                 return Err(SpaceError::Refused("a space only grows, by multiples of 4096".into()));
             }
+            let groups = size_bytes.div_ceil(self.rt.shape.group_bytes);
+            self.pool.map_has_room_for_groups(rec, groups.saturating_sub(rec.groups.len() as u64), false)?;
             (rec.size_bytes, rec.provision)
         };
         self.resize(size_bytes);
