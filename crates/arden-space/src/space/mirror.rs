@@ -313,6 +313,7 @@ impl Space {
             error = Some(SpaceError::Device(*e));
         }
         if lost {
+            self.suspect(&part);
             self.pool.write_was_lost().await;
             return Err(error.unwrap_or(SpaceError::Offline));
         }
@@ -323,6 +324,16 @@ impl Space {
         if ok { Ok(()) } else { Err(SpaceError::Offline) }
     }
 
+    /// Nobody was told that what was written is there, and it may be on some copies only: they are made equal in the background.
+    /// Whoever verifies what he reads can tell them apart.
+    fn suspect(&self, part: &Part) {
+        let Some(g) = self.rt.group_rt(part.group) else { return };
+        if self.rt.user.get() != User::Verifying {
+            g.regions.suspect(&regions(&self.rt.shape, part));
+            self.rt.views.gate(part.group).raise();
+        }
+    }
+
     pub(crate) async fn read_mirror(&self, part: Part) -> SpaceResult<Buf> {
         let shape = &self.rt.shape;
         if shape.layout.copies() > 1
@@ -330,10 +341,14 @@ impl Space {
             && let Some(g) = self.rt.group_rt(part.group)
             && g.regions.any_suspect()
         {
-            for bit in regions(shape, &part) {
-                if g.regions.is_suspect(bit as usize) {
-                    self.equalize_region(part.group, bit as usize).await?;
-                }
+            let mut bits = regions(shape, &part);
+            bits.retain(|&bit| g.regions.is_suspect(bit as usize));
+            for &bit in bits.iter().filter(|&&bit| g.regions.is_left_by_crash(bit as usize)) {
+                self.equalize_region(part.group, bit as usize).await?;
+            }
+            // No copy can be written there now, perhaps: all reads get the same one.
+            if bits.iter().any(|&bit| g.regions.is_suspect(bit as usize)) {
+                return self.read_any_copy(part, |_| true).await;
             }
         }
         let list = pieces(shape, part.at, part.len);
@@ -482,8 +497,14 @@ impl Space {
         }
         if let Ok(b) = self.read_any_copy(part, |b| verify(offset, b)).await {
             let b = b.share();
-            self.write_part(part, &b).await?;
-            self.pool.event(format!("healed block at {offset} of space {}", self.rt.id));
+            match self.write_part(part, &b).await {
+                Ok(()) => self.pool.event(format!("healed block at {offset} of space {}", self.rt.id)),
+                // Who only reads gets what is good, whether or not the other copies take it.
+                Err(e) if !always => {
+                    self.pool.event(format!("block at {offset} of space {}: not healed: {e}", self.rt.id))
+                }
+                Err(e) => return Err(e),
+            }
             return Ok(b.into_buf());
         }
         self.gathered(offset, verify).ok_or(SpaceError::Unreadable)

@@ -21,8 +21,10 @@ struct Writes {
 pub(crate) struct Regions {
     /// Dirty bits that are on disk.
     durable: RefCell<Bitmap>,
-    /// Regions that a crash may have left different; read only after a resync.
+    /// Regions that a crash, or a write that failed on all copies, may have left different.
     suspect: RefCell<Bitmap>,
+    /// Those of them that a crash left so: read only after a resync.
+    crashed: RefCell<Bitmap>,
     writes: RefCell<BTreeMap<u32, Writes>>,
     /// Regions that small durable writes came to lately.
     warm: RefCell<BTreeSet<u32>>,
@@ -34,6 +36,7 @@ impl Regions {
     pub(crate) fn new(durable: Bitmap, suspect: Bitmap) -> Regions {
         Regions {
             durable: RefCell::new(durable),
+            crashed: RefCell::new(suspect.clone()),
             suspect: RefCell::new(suspect),
             writes: RefCell::default(),
             warm: RefCell::default(),
@@ -97,6 +100,17 @@ impl Regions {
         self.suspect.borrow().any()
     }
 
+    /// Suspect since the crash before this opening.
+    pub(crate) fn is_left_by_crash(&self, bit: usize) -> bool {
+        self.crashed.borrow().get(bit)
+    }
+
+    /// A write to these regions failed on all copies, and may have landed on some.
+    pub(crate) fn suspect(&self, bits: &[u32]) {
+        let mut suspect = self.suspect.borrow_mut();
+        bits.iter().for_each(|&b| suspect.set(b as usize));
+    }
+
     pub(crate) fn suspects(&self) -> Vec<usize> {
         self.suspect.borrow().ones()
     }
@@ -104,10 +118,12 @@ impl Regions {
     /// The copies of the region are equal.
     pub(crate) fn trust(&self, bit: usize) {
         self.suspect.borrow_mut().clear(bit);
+        self.crashed.borrow_mut().clear(bit);
     }
 
     pub(crate) fn trust_all(&self) {
         self.suspect.borrow_mut().clear_all();
+        self.crashed.borrow_mut().clear_all();
     }
 
     pub(crate) fn begin_writes(&self, bits: &[u32]) {
