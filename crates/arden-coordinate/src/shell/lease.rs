@@ -98,7 +98,8 @@ impl Shell {
     pub(super) async fn end_lease(&self, lease: LeaseId) {
         for _ in 0..ENDED_TRIES {
             match self.parts.etcd.revoke(lease.0, self.wait).await {
-                Ok(()) => return,
+                // Or it was ended, and the answer was lost.
+                Ok(()) | Err(EtcdError::NoLease) => return,
                 Err(e) => tracing::warn!("this node counts as alive until its lease ends: etcd: {e}"),
             }
         }
