@@ -14,6 +14,7 @@ use arden_block::{BlockDevice, Buf, IoError, Media, Rt, file::FileDevice, identi
 use arden_space::SpaceError;
 
 use super::delay;
+use super::scan::answer;
 pub use super::scan::{Found, distinct, is_same, scan};
 
 /// How often a disk that is in use is tried again, 20 ms apart.
@@ -123,7 +124,10 @@ pub fn info(path: &Path, labels: &Labels) -> Result<DiskInfo> {
         media: media_name(i.media),
         model: i.model,
         serial: i.serial,
-        content: identify::content_of(path).ok().flatten().unwrap_or_default(),
+        content: match answer(path, identify::content_of) {
+            Some(content) => content.ok().flatten().unwrap_or_default(),
+            None => "unknown: the disk does not answer".to_string(),
+        },
         in_use: identify::in_use_by(path).unwrap_or_default(),
         pool: scan(&[path.to_path_buf()]).pop().map_or_else(String::new, |f| f.pool_name),
     })

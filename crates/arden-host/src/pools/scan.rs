@@ -74,14 +74,53 @@ pub fn scan(paths: &[PathBuf]) -> Vec<Found> {
 type PutOff = fn(&Path) -> Duration;
 
 fn scan_within(paths: &[PathBuf], limit: Duration, put_off: PutOff) -> Vec<Found> {
-    let hanging: Vec<PathBuf> = {
-        let mut all = HANGING.lock();
-        all.retain(|(_, life)| life.strong_count() > 0);
-        all.iter().map(|(path, _)| path.clone()).collect()
-    };
+    let hanging = hanging();
     let looks: Vec<Look> =
         paths.iter().filter(|p| !hanging.contains(p)).filter_map(|p| Look::begin(p, put_off)).collect();
     looks.into_iter().filter_map(|look| look.wait(limit)).collect()
+}
+
+/// Disks that are not asked again before they have answered.
+fn hanging() -> Vec<PathBuf> {
+    let mut all = HANGING.lock();
+    all.retain(|(_, life)| life.strong_count() > 0);
+    all.iter().map(|(path, _)| path.clone()).collect()
+}
+
+/// What `read` finds on the disk. None: it does not answer.
+pub fn answer<T: Send + 'static>(path: &Path, read: impl FnOnce(&Path) -> T + Send + 'static) -> Option<T> {
+    answer_within(path, Duration::from_millis(PoolConfig::default().io_timeout_ms), delay::of, read)
+}
+
+fn answer_within<T: Send + 'static>(
+    path: &Path,
+    limit: Duration,
+    put_off: PutOff,
+    read: impl FnOnce(&Path) -> T + Send + 'static,
+) -> Option<T> {
+    if hanging().iter().any(|p| p == path) {
+        return None;
+    }
+    let (says, said) = channel();
+    let lives = Arc::new(());
+    let (of, life) = (path.to_path_buf(), Arc::downgrade(&lives));
+    let run = move || {
+        thread::sleep(put_off(&of));
+        let found = read(&of);
+        drop(lives);
+        _ = says.send(found);
+    };
+    thread::Builder::new().name("arden-look".into()).spawn(run).ok()?;
+    let found = said.recv_timeout(limit).ok();
+    if found.is_none() {
+        note_hanging(path.to_path_buf(), life);
+    }
+    found
+}
+
+fn note_hanging(path: PathBuf, life: Weak<()>) {
+    tracing::warn!(disk = %path.display(), "it does not answer, and counts as not there");
+    HANGING.lock().push((path, life));
 }
 
 enum Said {
@@ -122,8 +161,7 @@ impl Look {
                 Err(_) => break,
             }
         }
-        tracing::warn!(disk = %self.path.display(), "it does not answer, and counts as not there");
-        HANGING.lock().push((self.path, self.life));
+        note_hanging(self.path, self.life);
         None
     }
 }
@@ -262,6 +300,19 @@ mod tests {
             let found = scan_within(&paths, limit, put_off);
             let found: Vec<&Path> = found.iter().map(|f| f.path.as_path()).collect();
             assert_eq!(found, [&paths[0], &paths[2]]);
+        }
+        assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn a_read_of_a_disk_that_hangs_ends_and_is_not_tried_again() {
+        let disks = Disks::new(&["stuck"]);
+        let stuck = &disks.paths(&["stuck"])[0];
+        let size = |path: &Path| std::fs::metadata(path).unwrap().len();
+        assert_eq!(answer_within(stuck, EVER, |_| Duration::ZERO, size), Some(64 << 20));
+        let begun = Instant::now();
+        for limit in [Duration::from_secs(2), EVER] {
+            assert_eq!(answer_within(stuck, limit, |_| EVER, size), None);
         }
         assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
     }
