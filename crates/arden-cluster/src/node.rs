@@ -33,6 +33,13 @@ impl Node {
         }
     }
 
+    /// The cluster has one more pool. Nothing changes when the node knows it.
+    pub fn add_pool(&mut self, pool: PoolId, patience_ns: u64) {
+        if self.pools.iter().all(|p| p.id() != pool) {
+            self.pools.push(Pool::new(pool, patience_ns));
+        }
+    }
+
     /// Whether a request to the pool under `epoch` may be started, or answered, at this moment.
     pub fn may_serve(&self, pool: PoolId, epoch: Epoch, now_ns: u64) -> bool {
         self.served(pool, now_ns).is_some_and(|(served, _)| served == epoch)

@@ -88,6 +88,10 @@ impl Names {
     pub fn pool(&self, pool: PoolId) -> String {
         format!("{}pool/{:032x}/", self.prefix, pool.0)
     }
+    /// Of a node that imports a pool, until the cluster has it.
+    pub fn import(&self, pool: PoolId) -> String {
+        format!("{}import/{:032x}", self.prefix, pool.0)
+    }
     pub fn owner(&self, pool: PoolId) -> String {
         format!("{}owner", self.pool(pool))
     }
@@ -348,6 +352,12 @@ pub fn peers(names: &Names, found: &Found) -> BTreeMap<u16, Known> {
 pub fn pool_of(relative: &str) -> Option<PoolId> {
     let id = relative.strip_prefix("pool/")?.split('/').next()?;
     u128::from_str_radix(id, 16).ok().map(PoolId)
+}
+
+/// The pools that have a record.
+pub fn pools(names: &Names, found: &Found) -> Vec<PoolId> {
+    let records = found.pairs.iter().filter(|p| p.key.ends_with("/record"));
+    records.filter_map(|p| pool_of(names.relative(&p.key)?)).collect()
 }
 
 #[cfg(test)]

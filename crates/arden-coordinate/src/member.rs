@@ -88,6 +88,7 @@ pub struct Member {
     claims: Arc<Claims>,
     /// It was to own nothing when it started.
     drained: bool,
+    /// Those that there were when it started.
     pools: Vec<PoolId>,
     seen: Arc<Mutex<Seen>>,
     owners: watch::Sender<()>,
@@ -143,11 +144,11 @@ impl Member {
             feature_level: level,
             feature_level_max: keys::FEATURE_LEVEL,
         };
-        let records = found.pairs.iter().filter(|p| p.key.ends_with("/record"));
-        let pools = records.filter_map(|p| keys::pool_of(names.relative(&p.key)?)).collect();
+        let pools = keys::pools(&names, &found);
         let (inputs, waiting) = mpsc::unbounded_channel();
         let names_of = known.iter().map(|(number, k)| (*number, k.name.clone())).collect();
-        let seen = Seen { nodes: names_of, ..Seen::default() };
+        let states = pools.iter().map(|pool| (*pool, PoolState::default())).collect();
+        let seen = Seen { nodes: names_of, pools: states, ..Seen::default() };
         Ok(Arc::new(Member {
             store: EtcdStore::new(&etcd, &trust),
             peers: Peers::new(me, identity, known),
@@ -264,6 +265,16 @@ impl Member {
         (view.record.written >= owner.epoch).then_some((owner.node.0, owner.epoch.0))
     }
 
+    /// The pools of the cluster, as far as this node has heard of them.
+    fn pools_seen(&self) -> Vec<PoolId> {
+        self.seen.lock().pools.keys().copied().collect()
+    }
+
+    /// Whether the cluster has the pool, as far as this node has heard.
+    pub fn has_pool(&self, pool: PoolId) -> bool {
+        self.seen.lock().pools.contains_key(&pool)
+    }
+
     /// Whether this node has a lease now, by its own clock.
     pub fn has_lease(&self) -> bool {
         self.lease.is_good()
@@ -312,7 +323,7 @@ impl ClusterApi {
         let snapshot = self.state.snapshot();
         let record = snapshot.pools.get(&key(name)).ok_or_else(|| AdminError::not_found("pool", name))?;
         let id = u128::from_str_radix(&record.id, 16).ok().map(PoolId);
-        id.filter(|id| self.member.pools.contains(id)).ok_or_else(|| AdminError::not_found("pool", name))
+        id.filter(|id| self.member.has_pool(*id)).ok_or_else(|| AdminError::not_found("pool", name))
     }
 
     fn node(&self, name: &str) -> Result<NodeInfo> {
@@ -486,7 +497,7 @@ impl ClusterAdmin for ClusterApi {
     }
 
     fn ownerships(&self) -> Vec<PoolOwnership> {
-        self.member.pools.iter().map(|p| self.shown(*p)).collect()
+        self.member.pools_seen().into_iter().map(|p| self.shown(p)).collect()
     }
 
     fn new_token(&self) -> Result<ClusterToken> {
@@ -514,7 +525,9 @@ impl ClusterAdmin for ClusterApi {
     fn owner_elsewhere(&self, pool: PoolKey<'_>) -> Option<OtherNode> {
         let id = match pool {
             PoolKey::Id(id) => id,
-            PoolKey::Name(name) => self.member.pools.iter().find(|p| key(&self.name_of(**p)) == key(name))?.0,
+            PoolKey::Name(name) => {
+                self.member.pools_seen().into_iter().find(|p| key(&self.name_of(*p)) == key(name))?.0
+            }
         };
         let (number, _) = self.member.owner_seen(id)?;
         self.others().into_iter().find(|node| node.number == number)
@@ -557,7 +570,7 @@ impl ClusterAdmin for ClusterApi {
         }
         let is_its = |p: PoolId| self.seen_of(p).keys.view.owner.is_some_and(|o| o.node.0 == found.number);
         let end = Instant::now() + MOVE_WAIT;
-        while change.drained && self.member.pools.iter().any(|p| is_its(*p)) {
+        while change.drained && self.member.pools_seen().into_iter().any(is_its) {
             if Instant::now() > end {
                 let hint = "`arden pool list` shows how far it is; `arden node resume` takes it back";
                 return Err(AdminError::failed(format!("{node} did not give all its pools up in time"), hint));

@@ -4,6 +4,7 @@
 mod claiming;
 mod fencing;
 mod lease;
+mod meeting;
 mod on_disks;
 mod order;
 mod watching;
@@ -103,6 +104,8 @@ pub enum Input {
     Distrusted(String),
     /// Keys changed, at these revisions; empty when the watch begins.
     Changed(Vec<(String, u64)>),
+    /// All pools of the cluster.
+    Pools(Vec<PoolId>),
     Nodes(NodesRead),
     /// Clients that an administrator moves.
     ClientMoves(Found),
@@ -287,10 +290,7 @@ pub fn start(parts: Parts, inputs: mpsc::UnboundedReceiver<Input>) -> std::io::R
     for pool in &parts.pools {
         // Until the pool's configuration is read, nothing is taken over.
         node.set_takes_over(*pool, false);
-        let (jobs, work) = std::sync::mpsc::channel::<Job>();
-        let run = move || work.into_iter().for_each(|job| job());
-        thread::Builder::new().name("arden-owner".into()).spawn(run)?;
-        workers.insert(*pool, jobs);
+        workers.insert(*pool, meeting::worker()?);
     }
     let (etcd, inputs_to) = (parts.etcd.clone(), parts.inputs.clone());
     let names = parts.trust.names().clone();
@@ -399,6 +399,7 @@ impl Shell {
                 self.tell(Event::Read { pool, number: 0, floor, revision, view: Default::default() });
             }
             Input::Changed(keys) => self.changed(&keys),
+            Input::Pools(pools) => self.meet_all(pools),
             Input::Nodes(read) => self.nodes(read),
             Input::ClientMoves(found) => self.parts.seen.lock().note_client_moves(&found),
             Input::Fence { pool, epoch, victim, result } => match result {
@@ -541,10 +542,15 @@ impl Shell {
     }
 
     /// Reads what the watch says has changed.
-    fn changed(&self, keys: &[(String, u64)]) {
+    fn changed(&mut self, keys: &[(String, u64)]) {
         let relative = |(key, revision): &(String, u64)| Some((self.names.relative(key)?.to_string(), *revision));
         let names: Vec<(String, u64)> = keys.iter().filter_map(relative).collect();
         let begins = names.is_empty();
+        let records = names.iter().filter(|(name, _)| name.ends_with("/record"));
+        records.filter_map(|(name, _)| keys::pool_of(name)).for_each(|pool| _ = self.meet(pool));
+        if begins {
+            self.read_pools();
+        }
         for pool in &self.parts.pools {
             if begins || names.iter().any(|(n, _)| keys::pool_of(n) == Some(*pool)) {
                 self.read(*pool, None);

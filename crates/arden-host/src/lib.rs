@@ -10,6 +10,6 @@ mod sharing;
 mod volumes;
 
 pub use arden_block::reserve::{Key as DiskKey, Protocol as DiskProtocol};
-pub use pools::{DiskVictim, PoolAdmin, PoolGuard, Pools, adopt_old_list, newest_epoch};
+pub use pools::{Adopts, DiskVictim, PoolAdmin, PoolGuard, Pools, adopt_old_list, newest_epoch};
 pub use sharing::{NothingShared, Sharing};
 pub use volumes::{Entry, File, Offline, Volumes};

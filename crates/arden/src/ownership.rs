@@ -3,10 +3,10 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use arden_admin::Control;
+use arden_admin::{Control, error};
 use arden_cluster::{Epoch, Holder, ImportError, NodeId, PoolId};
-use arden_coordinate::{Hands, Member, Opening, PoolGate, Reserve, Reserved, Victim};
-use arden_host::{DiskKey, DiskProtocol, DiskVictim, PoolGuard, Pools, Volumes};
+use arden_coordinate::{ClusterApi, Hands, Member, Opening, PoolGate, Reserve, Reserved, Victim};
+use arden_host::{Adopts, DiskKey, DiskProtocol, DiskVictim, PoolGuard, Pools, Volumes};
 use arden_smb::wire::Target;
 use arden_space::{Ownership, SpaceError};
 
@@ -148,6 +148,31 @@ impl Hands for Owned {
 
     fn newest_epoch(&self, pool: PoolId) -> Result<Epoch, String> {
         self.pools.newest_epoch_of(pool.0).map(Epoch).map_err(|e| e.to_string())
+    }
+}
+
+/// The cluster, as pools that are made or imported at this node become its own.
+pub struct ClusterOfPools(pub Arc<ClusterApi>);
+
+impl Adopts for ClusterOfPools {
+    fn has(&self, pool: u128) -> bool {
+        self.0.member.has_pool(PoolId(pool))
+    }
+
+    fn begin_import(&self, pool: u128) -> error::Result<()> {
+        self.0.begin_import(PoolId(pool))
+    }
+
+    fn end_import(&self, pool: u128) {
+        self.0.end_import(PoolId(pool));
+    }
+
+    fn adopt(&self, pool: u128, epoch: u64) -> error::Result<()> {
+        self.0.adopt(PoolId(pool), Epoch(epoch))
+    }
+
+    fn await_owner(&self, pool: u128) -> error::Result<()> {
+        self.0.await_owner(PoolId(pool))
     }
 }
 

@@ -202,7 +202,9 @@ fn begin_to_own(
     let (addresses, floating) = (control.reachable(), interfaces::floating(&state.snapshot()));
     let for_nodes = for_nodes.map(|at| interfaces::reached_at(at, &floating)).unwrap_or_default();
     member.start(Arc::new(owned), addresses, for_nodes)?;
-    Ok(Arc::new(ClusterApi { member: member.clone(), state: state.clone() }))
+    let cluster = Arc::new(ClusterApi { member: member.clone(), state: state.clone() });
+    pools.set_cluster(Arc::new(ownership::ClusterOfPools(cluster.clone())));
+    Ok(cluster)
 }
 
 /// This daemon as a node of a cluster, if it is one.

@@ -3,6 +3,9 @@
 
 use super::*;
 
+/// An import keeps other nodes from the pool for so long, and a node that ends meanwhile does too.
+const IMPORT_SECONDS: u64 = 600;
+
 impl ClusterApi {
     /// Waits until what this node knows of the pool is so.
     fn until(&self, pool: PoolId, wait: Duration, is: impl Fn(&PoolState) -> bool) -> bool {
@@ -51,6 +54,75 @@ impl ClusterApi {
             true => Ok(()),
             false => Err(conflict("the pool's record changed meanwhile", "look again with `arden pool list`")),
         }
+    }
+
+    /// No other node imports the pool until [`ClusterApi::end_import`]: two would write to its disks.
+    ///
+    /// # Errors
+    /// Conflict, when another does, or the cluster has the pool; those of etcd.
+    pub fn begin_import(&self, pool: PoolId) -> Result<()> {
+        let (member, names) = (&self.member, self.member.membership.names());
+        let (lease, _) = member.etcd.grant_now(IMPORT_SECONDS)?;
+        let put = Then::Put(names.import(pool), keys::encode(&member.number()), lease);
+        let free = vec![If::Changed(names.import(pool), 0), If::Changed(names.record(pool), 0)];
+        match member.trust.change(&member.etcd, free, vec![put])? {
+            Some(_) => Ok(()),
+            None => Err(conflict(
+                "another node imports this pool, or the cluster has it already",
+                format!(
+                    "`arden pool list` shows it; a node that stopped while it imported is waited for {IMPORT_SECONDS} s"
+                ),
+            )),
+        }
+    }
+
+    /// Whatever became of the import.
+    pub fn end_import(&self, pool: PoolId) {
+        let member = &self.member;
+        let gone = vec![Then::Delete(member.membership.names().import(pool))];
+        if let Err(e) = member.trust.change(&member.etcd, Vec::new(), gone) {
+            tracing::warn!("no node can import the pool for {IMPORT_SECONDS} s: {e}");
+        }
+    }
+
+    /// Makes a pool that is open nowhere one of the cluster, which the state of all nodes has already. `epoch` is the newest that a label
+    /// of its disks bears.
+    ///
+    /// # Errors
+    /// Conflict, when the cluster has the pool already; those of etcd, and then it may be the cluster's.
+    pub fn adopt(&self, pool: PoolId, epoch: Epoch) -> Result<()> {
+        let names = self.member.membership.names();
+        let record = Record { epoch, holders: Vec::new(), written: epoch, blocked: None };
+        let absent = vec![If::Changed(names.record(pool), 0)];
+        match self.put(names.record(pool), keys::encode_record(&record), absent)? {
+            true => Ok(()),
+            false => Err(conflict("the cluster has this pool already", "`arden pool list` shows its owner")),
+        }
+    }
+
+    /// Waits until the pool has an owner, and has it handed to this node, if that may own pools.
+    ///
+    /// # Errors
+    /// Failed, when no node takes it in time. It is the cluster's in any case.
+    pub fn await_owner(&self, pool: PoolId) -> Result<()> {
+        let is_owned = |s: &PoolState| s.keys.view.owner.is_some_and(|owner| s.keys.view.record.written >= owner.epoch);
+        if !self.until(pool, MOVE_WAIT, is_owned) {
+            let hint = "`arden pool list` shows why; a node takes it as soon as it can";
+            return Err(AdminError::failed("the pool is made, and no node has taken it yet", hint));
+        }
+        let owner = self.seen_of(pool).keys.view.owner.map(|owner| owner.node.0);
+        let me = self.member.number();
+        if owner == Some(me) {
+            // Then it can be used here.
+            self.until(pool, MOVE_WAIT, |s| s.stage == Some(Stage::Owned));
+        } else if !self.member.seen.lock().drained.contains(&me) {
+            let to = PoolMove { to: self.member.membership.name.clone() };
+            if let Err(e) = self.hand_to(&self.name_of(pool), &to) {
+                tracing::warn!("another node owns the pool that was made here: {e}");
+            }
+            self.until(pool, MOVE_WAIT, |s| s.stage == Some(Stage::Owned));
+        }
+        Ok(())
     }
 
     /// Hands the pool over to a node that can take it.

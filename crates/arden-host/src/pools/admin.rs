@@ -18,8 +18,8 @@ use arden_block::identify;
 use arden_space::{CreateOptions, Layout, Pool, PoolHost, Provision, Right, SpaceError, check_interleave, read_header};
 
 use super::{
-    OpenPool, Pools, check_unused, devices, hosted, new_record, owned::not_in_a_cluster, pool_id, refusal, reserve,
-    show, start_export,
+    Adopts, OpenPool, Pools, check_unused, devices, hosted, new_record, newest_epoch, owned::not_in_a_cluster, pool_id,
+    refusal, reserve, show, start_export,
 };
 
 const INTERLEAVE_BYTES: u64 = 256 << 10;
@@ -57,14 +57,55 @@ impl PoolAdmin {
         Ok(())
     }
 
-    /// Records an open pool, so that it is opened again when the daemon starts.
-    fn remember(&self, record: &PoolRecord, open: Arc<OpenPool>) -> Result<PoolInfo> {
+    /// Records an open pool, so that it is opened again when the daemon starts. In a cluster it is closed, and becomes the cluster's.
+    fn remember(&self, record: &PoolRecord, open: Arc<OpenPool>) -> Result<()> {
+        if self.0.member {
+            open.close()?;
+            return self.give_to_cluster(record);
+        }
+        self.keep_record(record)?;
+        self.0.keep(record, open);
+        Ok(())
+    }
+
+    fn keep_record(&self, record: &PoolRecord) -> Result<()> {
         self.0.state.change(|s| {
             s.pools.insert(key(&record.name), record.clone());
             Ok(())
-        })?;
-        self.0.keep(record, open);
+        })
+    }
+
+    /// The nodes have to know the pool already when they hear that the cluster has it.
+    fn give_to_cluster(&self, record: &PoolRecord) -> Result<()> {
+        let adopt = |epoch| {
+            self.keep_record(record)?;
+            self.cluster()?.adopt(pool_id(record)?, epoch)
+        };
+        newest_epoch(record).and_then(adopt).map_err(|e| {
+            let hint = "the pool is made and closed: `arden pool import` with its disks tries it again";
+            AdminError::new(e.kind, format!("the cluster did not take the pool {}: {}", record.name, e.error), hint)
+        })
+    }
+
+    fn cluster(&self) -> Result<Arc<dyn Adopts>> {
+        let starting = || AdminError::new(ErrorKind::Conflict, "this node is just starting", "try again");
+        self.0.cluster.get().cloned().ok_or_else(starting)
+    }
+
+    /// Nobody may have what is being changed here locked meanwhile: a pool that comes to this node is opened.
+    fn once_owned(&self, record: &PoolRecord) -> Result<PoolInfo> {
+        if self.0.member {
+            self.cluster()?.await_owner(pool_id(record)?)?;
+        }
         self.info(record)
+    }
+
+    /// A pool that other nodes may write to is not opened beside them, whoever is sure of what.
+    fn check_not_of_cluster(&self, name: &str, id: u128) -> Result<()> {
+        match self.0.member && self.cluster()?.has(id) {
+            true => Err(AdminError::exists("pool", name, "the cluster has it: `arden pool list` shows its owner")),
+            false => Ok(()),
+        }
     }
 
     /// Users of a share must not get at the disks of a pool.
@@ -133,8 +174,14 @@ impl PoolAdmin {
     fn found(&self, import: &PoolImport) -> Result<(String, u128, Vec<devices::Found>)> {
         let mut found = devices::scan(&devices::candidates(&import.disks));
         let known: Vec<String> = self.0.state.snapshot().pools.values().map(|p| p.id.clone()).collect();
+        let cluster = if self.0.member { Some(self.cluster()?) } else { None };
+        // One that was made while etcd did not answer may be known, and not be the cluster's yet.
+        let is_known = |id: u128| match &cluster {
+            Some(cluster) => cluster.has(id),
+            None => known.contains(&format!("{id:032x}")),
+        };
         if import.name.is_none() {
-            found.retain(|f| !known.contains(&format!("{:032x}", f.pool_id)));
+            found.retain(|f| !is_known(f.pool_id));
         }
         if let Some(name) = &import.name {
             found.retain(|f| f.pool_name == *name);
@@ -214,10 +261,9 @@ impl Storage for PoolAdmin {
     }
 
     fn create_pool(&self, new: &NewPool) -> Result<PoolInfo> {
-        self.check_alone("making a pool")?;
         let all: Vec<PathBuf> = new.disks.iter().chain(&new.hot_spares).cloned().collect();
         absolute(&all)?;
-        let _one = self.0.changing.lock();
+        let one = self.0.changing.lock();
         self.name_is_free(&new.name)?;
         for d in &all {
             devices::check_empty(d, new.force)?;
@@ -226,15 +272,17 @@ impl Storage for PoolAdmin {
         let open = self.create(new)?;
         let id = open.ask(|p| async move { Ok(p.status().id) })?;
         let record = new_record(new.name.clone(), id, all);
-        self.remember(&record, open)
+        self.remember(&record, open)?;
+        drop(one);
+        self.once_owned(&record)
     }
 
     fn import_pool(&self, import: &PoolImport) -> Result<PoolInfo> {
-        self.check_alone("importing a pool")?;
         absolute(&import.disks)?;
         absolute(&import.discard)?;
-        let _one = self.0.changing.lock();
+        let one = self.0.changing.lock();
         let (name, id, found) = self.found(import)?;
+        self.check_not_of_cluster(&name, id)?;
         // Importing a known pool that is closed is how a decision about a split reaches it.
         let known = self.0.state.snapshot().pools.values().find(|p| pool_id(p).is_ok_and(|x| x == id)).cloned();
         if let Some(k) = &known
@@ -249,14 +297,21 @@ impl Storage for PoolAdmin {
         let paths = found.into_iter().map(|f| f.path).collect();
         let record = PoolRecord { devices: paths, ..known.unwrap_or_else(|| new_record(name, id, Vec::new())) };
         let right = if import.take_from_cluster { Right::FromCluster } else { Right::Alone };
-        let open = self.0.open(&record, discard, right)?;
-        self.remember(&record, open)
+        let import = || self.remember(&record, self.0.open(&record, discard, right)?);
+        if self.0.member {
+            let cluster = self.cluster()?;
+            cluster.begin_import(id)?;
+            let imported = import();
+            cluster.end_import(id);
+            imported?;
+        } else {
+            import()?;
+        }
+        drop(one);
+        self.once_owned(&record)
     }
 
     fn change_pool(&self, name: &str, change: &PoolChange) -> Result<PoolInfo> {
-        if change.name.is_some() {
-            self.check_alone("renaming a pool")?;
-        }
         let _one = self.0.changing.lock();
         let open = self.0.opened(name)?;
         if let Some(levels) = change.warn_percent {

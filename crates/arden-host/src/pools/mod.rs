@@ -17,7 +17,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel, sync_channel};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use arden_space::{Caller, OpenOptions, Pool, PoolConfig, PoolHost, Right, SpaceE
 pub use admin::PoolAdmin;
 pub use entered::Victim as DiskVictim;
 use jobs::{Finished, Job};
-pub use owned::newest_epoch;
+pub use owned::{Adopts, newest_epoch};
 pub use reserve::PoolGuard;
 
 use crate::sharing::Sharing;
@@ -42,6 +42,7 @@ pub struct Pools {
     sharing: Arc<dyn Sharing>,
     /// A node of a cluster: which pools it opens, and when, is the cluster's decision.
     member: bool,
+    cluster: OnceLock<Arc<dyn Adopts>>,
     pools: Mutex<BTreeMap<String, Slot>, ranks::Pools>,
     /// Held over a change of the set of pools, disks or spaces: one after another.
     changing: Mutex<(), ranks::PoolsChanging>,
@@ -214,6 +215,7 @@ impl Pools {
             state: state.clone(),
             sharing,
             member,
+            cluster: OnceLock::new(),
             pools: Mutex::default(),
             changing: Mutex::default(),
             jobs: Mutex::default(),

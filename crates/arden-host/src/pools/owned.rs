@@ -8,9 +8,36 @@ use arden_space::{Ownership, Right, SpaceError, SpaceResult};
 
 use super::{OpenPool, PoolGuard, Pools, Slot, devices, pool_id};
 
+/// The cluster of this node, as far as pools become its own.
+pub trait Adopts: Send + Sync {
+    /// Whether it has the pool.
+    fn has(&self, pool: u128) -> bool;
+
+    /// No other node imports the pool until [`Adopts::end_import`].
+    ///
+    /// # Errors
+    /// Conflict, when another does.
+    fn begin_import(&self, pool: u128) -> Result<()>;
+
+    /// Whatever became of it.
+    fn end_import(&self, pool: u128);
+
+    /// Makes a pool that is open nowhere the cluster's. `epoch` is the newest that a label of it bears.
+    ///
+    /// # Errors
+    /// Conflict, when it is not; others, when it may be.
+    fn adopt(&self, pool: u128, epoch: u64) -> Result<()>;
+
+    /// Waits until a node owns it: this one, if it may.
+    ///
+    /// # Errors
+    /// Failed, when none does in time.
+    fn await_owner(&self, pool: u128) -> Result<()>;
+}
+
 /// Why a command that names a pool is refused at a node of a cluster.
 pub(super) fn not_in_a_cluster(what: &str) -> AdminError {
-    let hint = "do it before `arden cluster init`";
+    let hint = "take this node out of the cluster first: `arden cluster leave`";
     AdminError::new(ErrorKind::Conflict, format!("{what} is not supported in a cluster"), hint)
 }
 
@@ -73,7 +100,9 @@ impl Pools {
     ) -> SpaceResult<()> {
         let closed = || {
             let unknown = || SpaceError::Refused(format!("the state does not know the pool {id:032x}"));
-            let record = self.record_of(id).ok_or_else(unknown)?;
+            // Of a pool that was just made another node may have heard before of its record.
+            let read = || self.state.refreshed().ok().and_then(|_| self.record_of(id));
+            let record = self.record_of(id).or_else(read).ok_or_else(unknown)?;
             match self.owned(id) {
                 Some(_) => Err(SpaceError::Refused(format!("pool {} is open already", record.name))),
                 None => Ok(record),
@@ -118,6 +147,11 @@ impl Pools {
         self.pools.lock().insert(key(&name), Slot { open: None, reason });
         self.jobs.lock().retain(|_, job| key(&job.pool) != key(&name));
         Some((name, pool))
+    }
+
+    /// Has pools that are made or imported here become those of the cluster.
+    pub fn set_cluster(&self, cluster: Arc<dyn Adopts>) {
+        _ = self.cluster.set(cluster);
     }
 
     /// Whether this daemon is a node of a cluster.
