@@ -1,5 +1,6 @@
-# Pools that come to a cluster while it serves, with two nodes and a real etcd: made at one node, imported at the other, renamed; each is
-# then used, moved, and taken over like any other. What is not to be believed is refused: a pool that the cluster has, a name that is
+# A daemon becomes the first node of a cluster while a client writes with persistent handles: no error reaches it. Then pools that come to
+# the cluster while it serves, with two nodes and a real etcd: made at one node, imported at the other, renamed; each is used, moved, and
+# taken over like any other. What is not to be believed is refused: a pool that the cluster has, a name that is
 # taken, and a pool that is made while etcd does not answer is imported afterwards.
 # limit: 200
 source "$(dirname "$0")/../lib.sh"
@@ -36,10 +37,31 @@ disks twin1 twin2
 "$ARDEN" --state "$WORK/alone" pool create twin "$WORK"/disks/twin{1,2} >/dev/null
 stop
 
-note "a cluster without a pool"
-at n1 cluster init FILES --etcd "$etcd" --node n1 --lease $LEASE >/dev/null
+note "a daemon becomes a node while it serves"
+disks f1 f2
 up n1
 at n1 user add tester --password pw >/dev/null
+at n1 pool create first "$WORK"/disks/f{1,2} >/dev/null
+at n1 space create f --pool first --layout mirror2 --size 256m >/dev/null
+at n1 volume create fv --space f >/dev/null
+at n1 share add ca --volume fv --ca >/dev/null
+expect 1 "an etcd that does not answer" at n1 cluster init FILES --etcd "http://127.0.0.1:$(free_port)" --node n1
+at n1 share add files --dir "$DIR" >/dev/null
+expect 6 "a share of a directory" at n1 cluster init FILES --etcd "$etcd" --node n1
+at n1 share remove files >/dev/null
+servers=127.0.0.1:$port,127.0.0.2:$port
+python_client "$ROOT/tests/e2e/restart-client.py" work "$servers" 0 "$WORK/c" >"$WORK/client.log" 2>&1 &
+pid[worker]=$!
+until_true 30 test -s "$WORK/c.acked" || { cat "$WORK/client.log"; fail "the client does not get going"; }
+before=$(wc -l <"$WORK/c.acked") began=$SECONDS
+at n1 cluster init FILES --etcd "$etcd" --node n1 --lease $LEASE >"$WORK/tmp/init" || { tail -n 30 "$WORK/server.log"; fail "no cluster is made"; }
+grep -q 'and serves' "$WORK/tmp/init" || fail "init does not say that the node serves"
+until_true 30 bash -c "[ \$(wc -l <'$WORK/c.acked') -gt $((before + 20)) ]" || { tail "$WORK/client.log"; fail "the client does not go on"; }
+touch "$WORK/c.stop"
+wait "${pid[worker]}" || { cat "$WORK/client.log"; fail "the client met an error: $(tail -n 1 "$WORK/client.log")"; }
+pid[worker]=; echo "after $((SECONDS - began)) s; $(sed -n 's/^gap /the client was not answered for /p' "$WORK/client.log" | paste -sd ';')"
+expect 6 "init twice" at n1 cluster init FILES --etcd "$etcd" --node n1
+owned_by first n1 || fail "the pool did not come along"
 at n1 cluster token | at n2 cluster join --etcd "$etcd" --token-stdin --node n2 >/dev/null
 up n2
 fence_agent; dd if=/dev/urandom of="$WORK/tmp/file" bs=64k count=4 status=none
@@ -51,9 +73,9 @@ owned_by tank n2 || { at n2 pool list; fail "the node that made the pool does no
 [[ $(field n1 tank owner) == n2 ]] || fail "the other node does not know the owner"
 at n2 space create s --pool tank --layout mirror2 --size 256m >/dev/null
 at n1 volume create v --space s --pool tank >/dev/null || { cat "$WORK/tmp/out"; fail "no volume by way of the other node"; }
-at n1 share add ca --volume v --ca >/dev/null
-until_true 10 smb 1 ca -c "put $WORK/tmp/file file" || fail "the share is not served by the other node"
-holds 2 ca || fail "the owner does not have what was written by the other node"
+at n1 share add made --volume v --ca >/dev/null
+until_true 10 smb 1 made -c "put $WORK/tmp/file file" || fail "the share is not served by the other node"
+holds 2 made || fail "the owner does not have what was written by the other node"
 
 note "what the cluster has is not made or imported again"
 expect 5 "a name that is taken" at n1 pool create tank "$WORK"/disks/{c,d}
@@ -84,8 +106,8 @@ at n1 pool move older --to n2 >/dev/null; owned_by older n2 || fail "the importe
 kill -9 "${pid[n2]}"; gone n2
 until_true 30 owned_by tank n1 || { tail -n 20 "$WORK/server.log"; fail "a pool that was made is not taken over"; }
 until_true 30 owned_by older n1 || fail "a pool that was imported is not taken over"
-until_true 10 holds 1 ca || fail "the file is not there after the failover"
-up n2; until_true 10 holds 2 ca || fail "the share is not served by the node that came back"
+until_true 10 holds 1 made || fail "the file is not there after the failover"
+up n2; until_true 10 holds 2 made || fail "the share is not served by the node that came back"
 
 note "etcd does not answer while a pool is made"
 kill -STOP "$etcd_pid"

@@ -202,6 +202,11 @@ pub trait ClusterAdmin: Send + Sync {
     /// # Errors
     /// Conflict without a cluster; failed, when etcd does not answer.
     fn cluster(&self) -> Result<ClusterInfo>;
+    /// Has the daemon begin anew as the first node of a cluster, soon after this has returned.
+    ///
+    /// # Errors
+    /// Conflict, when it is a node, or has what a cluster cannot serve; invalid; those of etcd.
+    fn found(&self, new: &FoundCluster) -> Result<()>;
     /// Who owns the pools, without asking etcd. None without a cluster.
     fn ownerships(&self) -> Vec<PoolOwnership>;
     /// A new token.
@@ -352,9 +357,37 @@ impl NodeQuestion {
     }
 }
 
+/// How a daemon that stands alone becomes the first node of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FoundCluster {
+    /// Name of the cluster, which becomes that of the server.
+    pub name: String,
+    /// Name of the node.
+    pub node: String,
+    /// URLs of etcd.
+    pub etcd: Vec<String>,
+    /// Absolute paths of files in PEM on the daemon's machine: the authorities that sign etcd's certificates.
+    #[serde(default)]
+    pub etcd_ca: Option<String>,
+    /// The node's certificate for etcd.
+    #[serde(default)]
+    pub etcd_cert: Option<String>,
+    /// The key of that certificate.
+    #[serde(default)]
+    pub etcd_key: Option<String>,
+    /// Time to live of a node's lease.
+    pub lease_seconds: u64,
+}
+
+/// Checks that the daemon can become that, and has it begin anew as the node.
+pub type Founder = Box<dyn Fn(&FoundCluster) -> Result<()> + Send + Sync>;
+
 /// A daemon that stands alone.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoCluster;
+#[derive(Default)]
+pub struct NoCluster {
+    pub founder: Option<Founder>,
+}
 
 fn alone<T>() -> Result<T> {
     let error = "this daemon is not a node of a cluster";
@@ -362,6 +395,9 @@ fn alone<T>() -> Result<T> {
 }
 
 impl ClusterAdmin for NoCluster {
+    fn found(&self, new: &FoundCluster) -> Result<()> {
+        self.founder.as_ref().map_or_else(alone, |founder| founder(new))
+    }
     fn node_name(&self) -> String {
         String::new()
     }

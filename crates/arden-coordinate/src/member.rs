@@ -14,9 +14,9 @@ use std::{
 use arden_admin::{
     AdminError, ErrorKind, State,
     cluster::{
-        ClientMove, ClusterAdmin, ClusterInfo, ClusterToken, FeatureLevel, NodeAnswer, NodeChange, NodeInfo, NodeLink,
-        NodeQuestion, NodeRequest, NodeResponse, OtherNode, PoolFence, PoolKey, PoolMove, PoolOwnership, PoolTake,
-        ToNode,
+        ClientMove, ClusterAdmin, ClusterInfo, ClusterToken, FeatureLevel, FoundCluster, NodeAnswer, NodeChange,
+        NodeInfo, NodeLink, NodeQuestion, NodeRequest, NodeResponse, OtherNode, PoolFence, PoolKey, PoolMove,
+        PoolOwnership, PoolTake, ToNode,
     },
     error::Result,
     names::key,
@@ -494,6 +494,11 @@ impl ClusterAdmin for ClusterApi {
             nodes: nodes.iter().map(|(n, node)| node_info(*n, node, value(*n), is_drained(*n))).collect(),
             pools: self.ownerships(),
         })
+    }
+
+    fn found(&self, _: &FoundCluster) -> Result<()> {
+        let m = &self.member.membership;
+        Err(conflict(format!("this is node {} of the cluster {} already", m.name, m.cluster.name), ""))
     }
 
     fn ownerships(&self) -> Vec<PoolOwnership> {

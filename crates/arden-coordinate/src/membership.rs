@@ -133,6 +133,20 @@ pub struct NewCluster {
     pub lease_seconds: u64,
 }
 
+/// Whether [`init`] would come as far as etcd, and etcd answers: everything that can be known before anything is changed.
+///
+/// # Errors
+/// As [`init`].
+pub fn check_init(state_dir: &Path, new: &NewCluster, state: &State) -> Result<Arc<Etcd>> {
+    check_alone(state_dir)?;
+    check_node_name(&new.node)?;
+    check_lease(new.lease_seconds)?;
+    let etcd = Etcd::start(&new.etcd, new.etcd_tls.as_ref())?;
+    check_servable(state)?;
+    etcd.read_now("/arden/", "/arden/")?;
+    Ok(etcd)
+}
+
 /// Makes a cluster whose first node is the daemon of `directory`, with its state. `pools`: says which pools there are, and looks at
 /// the labels of their disks.
 ///
@@ -144,13 +158,8 @@ pub fn init(
     pools: impl FnOnce(&State) -> Result<Pools>,
 ) -> Result<Membership> {
     check_alone(directory.path())?;
-    check_node_name(&new.node)?;
-    check_lease(new.lease_seconds)?;
-    let etcd = Etcd::start(&new.etcd, new.etcd_tls.as_ref())?;
     let state = State::open(directory)?;
-    check_servable(&state)?;
-    // Nothing is changed before etcd has answered.
-    etcd.read_now("/arden/", "/arden/")?;
+    let etcd = check_init(directory.path(), new, &state)?;
     let change = arden_admin::model::SettingsChange { server_name: Some(new.name.clone()), ..Default::default() };
     state.change(|s| s.change_settings(&change).map(drop))?;
     let pools = pools(&state)?;

@@ -22,11 +22,13 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use crate::commands::Out;
+use crate::founding;
 use crate::table::{Table, yes};
 
 #[derive(Debug, Subcommand)]
 pub enum ClusterVerb {
-    /// Make a cluster of which this daemon is the first node, with its users, shares and pools; while the daemon does not run.
+    /// Make a cluster of which this daemon is the first node, with its users, shares and pools. A daemon that serves begins anew as the
+    /// node: clients connect again, and handles of continuously available shares are kept.
     /// Who can write to etcd is trusted with everything: it keeps password hashes, and names programs that nodes run
     #[command(
         after_help = "Example:\n  arden cluster init FILES --etcd https://10.0.0.1:2379,https://10.0.0.2:2379,https://10.0.0.3:2379 --etcd-ca ca.pem --etcd-cert node.pem --etcd-key node.key"
@@ -158,15 +160,15 @@ fn etcd_files(options: &NodeOptions) -> Result<Option<EtcdFiles>> {
         .map_err(|e| AdminError::invalid(format!("a file for TLS to etcd: {e}"), "check its path"))
 }
 
-fn shown(out: &Out, m: &Membership) {
+const START_IT: &str = "; `arden serve` starts it";
+
+fn shown(out: &Out, m: &Membership, next: &str) {
     let value = serde_json::json!({"cluster": m.cluster.name, "id": m.cluster.id, "node": m.name, "number": m.node});
-    out.show(&value, |_| {
-        format!("node {} (number {}) of the cluster {}; `arden serve` starts it\n", m.name, m.node, m.cluster.name)
-    });
+    out.show(&value, |_| format!("node {} (number {}) of the cluster {}{next}\n", m.name, m.node, m.cluster.name));
 }
 
 /// The pools of the state, and what the labels of their disks say.
-fn pools(state: &State) -> Result<membership::Pools> {
+pub fn pools(state: &State) -> Result<membership::Pools> {
     let snapshot = state.snapshot();
     let pool = |r: &arden_admin::storage::PoolRecord| {
         let id = u128::from_str_radix(&r.id, 16)
@@ -185,7 +187,7 @@ fn token_of(token: Option<String>) -> Result<String> {
     Ok(line.trim().to_string())
 }
 
-fn directory(path: &Path) -> Result<Arc<StateDirectory>> {
+pub fn directory(path: &Path) -> Result<Arc<StateDirectory>> {
     StateDirectory::open(path).map(Arc::new)
 }
 
@@ -199,13 +201,15 @@ pub fn cluster(out: &Out, verb: ClusterVerb) -> Result<()> {
             names::check_server(&name)?;
             let (name_of_node, etcd_tls) = (node_name(&node), etcd_files(&node)?);
             let new = NewCluster { name, node: name_of_node, etcd: node.etcd, etcd_tls, lease_seconds: lease };
-            shown(out, &membership::init(&directory(&out.state)?, &new, pools)?);
+            let (m, serves) = founding::init(out, &new)?;
+            shown(out, &m, if serves { ", and serves" } else { START_IT });
         }
         ClusterVerb::Join { node, token, .. } => {
             let token = token_of(token)?;
             let name = node_name(&node);
             let files = etcd_files(&node)?;
-            shown(out, &membership::join(&directory(&out.state)?, &node.etcd, files, &token, &name)?);
+            let m = membership::join(&directory(&out.state)?, &node.etcd, files, &token, &name)?;
+            shown(out, &m, START_IT);
         }
         ClusterVerb::Token => {
             let token: ClusterToken = out.client.post("/v1/cluster/tokens", &serde_json::json!({}))?;

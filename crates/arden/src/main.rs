@@ -9,6 +9,7 @@ mod commands;
 mod demo;
 mod exposure;
 mod forwarding;
+mod founding;
 mod interfaces;
 mod logging;
 mod ownership;

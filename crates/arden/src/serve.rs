@@ -12,18 +12,18 @@ use arden_admin::{
     api::{self, Api},
     error::Result,
 };
-use arden_coordinate::{ClusterApi, Member, membership, peers::Listener};
+use arden_coordinate::{ClusterApi, Member, NewCluster, membership, peers::Listener};
 use arden_host::{DiskKey, PoolAdmin, Pools, Volumes, adopt_old_list};
 use tokio::{
     signal::unix::{SignalKind, signal},
-    sync::watch,
+    sync::{mpsc, watch},
 };
 
 use crate::{
     cli::Serve,
     demo,
     exposure::Shares,
-    interfaces, logging,
+    founding, interfaces, logging,
     ownership::{self, Owned},
     peers, printable,
     server::SmbControl,
@@ -36,12 +36,14 @@ use crate::{
 /// The daemon cannot start.
 pub fn run(state_dir: &Path, options: Serve) -> Result<()> {
     logging::init(&options.log)?;
+    founding::finish(state_dir);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(worker_threads())
         .enable_all()
         .build()
         .map_err(|e| AdminError::failed(format!("no threads: {e}"), "check the limits of this user"))?;
-    runtime.block_on(daemon(state_dir, options))
+    let founds = runtime.block_on(daemon(state_dir, options))?;
+    founds.map_or(Ok(()), |new| founding::begin_anew(state_dir, &new))
 }
 
 /// The number of worker threads, which is larger than that of cores. Metadata system calls run on the workers, because
@@ -51,7 +53,8 @@ fn worker_threads() -> usize {
     std::thread::available_parallelism().map_or(4, |n| n.get() * 2).max(4)
 }
 
-async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
+/// Serves. Gives the cluster that is to be made of the daemon, if one is.
+async fn daemon(state_dir: &Path, options: Serve) -> Result<Option<NewCluster>> {
     let no_signals = |e: std::io::Error| AdminError::failed(format!("signals: {e}"), "");
     let mut interrupt = signal(SignalKind::interrupt()).map_err(no_signals)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
@@ -61,6 +64,8 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
     let nodes = listen_for_nodes(member.as_deref(), options.cluster_listen).await?;
     let state = state(directory.clone(), member.clone()).await?;
     let (stop, stopped) = watch::channel(false);
+    let (begins, mut founds) = mpsc::channel(1);
+    let is_demo = options.demo.is_some();
     let demo_dir = demo_dir(&state, &directory, options.demo, member.is_some())?;
     let (owner, home, wanted) = (state.clone(), directory.clone(), demo_dir.clone());
     let is_member = member.is_some();
@@ -82,7 +87,7 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
     let for_nodes = nodes.as_ref().map(Listener::address);
     let cluster: Arc<dyn ClusterAdmin> = match &member {
         Some(member) => begin_to_own(member, (&pools, &volumes, &control), &state, for_nodes)?,
-        None => Arc::new(NoCluster),
+        None => Arc::new(NoCluster { founder: Some(founding::founder(&directory, &state, is_demo, begins)) }),
     };
     let storage = Arc::new(PoolAdmin(pools.clone()));
     let api = Api::new(state.clone(), control.clone(), storage, volumes.clone(), cluster);
@@ -95,18 +100,13 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
     }
     let api = tokio::spawn(api::serve(listener, api, until(stopped)));
     let ended = tokio::select! {
-        _ = interrupt.recv() => told("interrupted"),
-        _ = terminate.recv() => told("terminated"),
+        _ = interrupt.recv() => told("interrupted").map(|()| None),
+        _ = terminate.recv() => told("terminated").map(|()| None),
         removed = removed(member.as_deref()) => Err(removed),
+        Some(new) = founds.recv() => told("to become a node").map(|()| Some(new)),
     };
     if let Some(member) = member {
-        // What is handed over is with its next owner while clients connect again.
-        let control = control.clone();
-        let leave = move || {
-            member.leave();
-            control.give_addresses_up();
-        };
-        let _ = tokio::task::spawn_blocking(leave).await;
+        hand_over(member, control.clone()).await;
     }
     let _ = stop.send(true);
     control.stopped().await;
@@ -119,6 +119,15 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<()> {
     let _ = std::fs::remove_file(directory.socket());
     tracing::info!("stopped");
     ended
+}
+
+/// What is handed over is with its next owner while clients connect again.
+async fn hand_over(member: Arc<Member>, control: Arc<SmbControl>) {
+    let leave = move || {
+        member.leave();
+        control.give_addresses_up();
+    };
+    let _ = tokio::task::spawn_blocking(leave).await;
 }
 
 /// The daemon was told to stop.
@@ -139,14 +148,10 @@ async fn removed(member: Option<&Member>) -> AdminError {
     }
 }
 
-/// Where other nodes connect, at a node of a cluster.
+/// Where other nodes connect, at a node of a cluster. A daemon that stands alone may become one.
 async fn listen_for_nodes(member: Option<&Member>, address: Option<SocketAddr>) -> Result<Option<Listener>> {
     match member {
         Some(member) => peers::listen(member, address).await.map(Some),
-        None if address.is_some() => {
-            let error = "--cluster-listen is for nodes of a cluster";
-            Err(AdminError::invalid(error, "`arden cluster init` or `arden cluster join` makes a node"))
-        }
         None => Ok(None),
     }
 }

@@ -13,8 +13,8 @@ use axum::{
 use super::{Api, Body, handlers::created};
 use crate::{
     cluster::{
-        ClientMove, ClusterInfo, Feature, FeatureLevel, NodeChange, NodeInfo, NodeLink, PoolFence, PoolMove,
-        PoolOwnership, PoolTake,
+        ClientMove, ClusterInfo, Feature, FeatureLevel, FoundCluster, NodeChange, NodeInfo, NodeLink, PoolFence,
+        PoolMove, PoolOwnership, PoolTake,
     },
     error::Result,
     storage::PoolInfo,
@@ -34,6 +34,13 @@ pub(super) fn with_owners(api: &Api, pools: &mut [PoolInfo]) {
 
 pub(super) async fn cluster(State(api): Ctx) -> Answer<ClusterInfo> {
     api.blocking(|api| api.cluster.cluster()).await.map(Json)
+}
+
+/// The answer comes before the daemon begins anew.
+pub(super) async fn found(State(api): Ctx, Body(new): Body<FoundCluster>) -> Result<StatusCode> {
+    tracing::info!(cluster = new.name, node = new.node, "a cluster is to be made of this daemon");
+    api.blocking(move |api| api.cluster.found(&new)).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 pub(super) async fn new_token(State(api): Ctx) -> Result<Response> {

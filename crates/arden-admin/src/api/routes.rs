@@ -14,8 +14,8 @@ use super::{Api, address, cluster, handlers, snapshot as snapshots, storage as p
 use crate::{
     address::{AddressInfo, NewAddress},
     cluster::{
-        ClientMove, ClusterInfo, ClusterToken, FeatureLevel, NodeChange, NodeInfo, NodeLink, PoolFence, PoolMove,
-        PoolOwnership, PoolTake,
+        ClientMove, ClusterInfo, ClusterToken, FeatureLevel, FoundCluster, NodeChange, NodeInfo, NodeLink, PoolFence,
+        PoolMove, PoolOwnership, PoolTake,
     },
     model::{
         GroupInfo, NewGroup, NewUser, OpenInfo, SessionInfo, SessionsClosed, Settings, SettingsChange, Share,
@@ -167,6 +167,7 @@ pub(crate) fn routes() -> Vec<Route> {
         change(Method::PUT, "/v1/pools/{name}/spaces/{space}/export", "exportSpace", "Serve a space as an NBD disk, after restarts too", body::<NewExport>(), one::<SpaceInfo>(), &[400, 404, 409], pools::export_space),
         change(Method::DELETE, "/v1/pools/{name}/spaces/{space}/export", "unexportSpace", "End an export and hang up on its clients", None, one::<SpaceInfo>(), &[404], pools::unexport_space),
         get("/v1/cluster", "cluster", "The cluster with its nodes, and who owns each pool", one::<ClusterInfo>(), &[409], cluster::cluster),
+        change(Method::POST, "/v1/cluster", "foundCluster", "Have this daemon begin anew as the first node of a cluster, with its users, shares and pools", body::<FoundCluster>(), Nothing, &[400, 409], cluster::found),
         change(Method::POST, "/v1/cluster/tokens", "newToken", "Make a token with which one node joins within an hour", None, one::<ClusterToken>(), &[409], cluster::new_token),
         change(Method::PUT, "/v1/cluster/client-moves", "moveClient", "Tell a client by the witness service to go to another node", body::<ClientMove>(), one::<ClientMove>(), &[400, 404, 409], cluster::move_client),
         change(Method::PUT, "/v1/cluster/level", "raiseLevel", "Raise the cluster's feature level to the newest that all nodes know", None, one::<FeatureLevel>(), &[409], cluster::raise_level),

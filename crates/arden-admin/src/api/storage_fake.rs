@@ -298,6 +298,9 @@ fn node() -> NodeInfo {
 }
 
 impl ClusterAdmin for FakeStorage {
+    fn found(&self, _: &FoundCluster) -> Result<()> {
+        Ok(())
+    }
     fn cluster(&self) -> Result<ClusterInfo> {
         let node = node();
         Ok(ClusterInfo {

@@ -275,6 +275,11 @@ fn calls() -> Vec<(&'static str, &'static str, Option<Value>)> {
         ("addAddress", "/v1/addresses", Some(json!({"address": "10.0.0.50/24", "interface": "eth0", "pool": "tank"}))),
         ("addresses", "/v1/addresses", None),
         ("removeAddress", "/v1/addresses/10.0.0.50", None),
+        (
+            "foundCluster",
+            "/v1/cluster",
+            Some(json!({"name": "FILES", "node": "a", "etcd": ["http://e:2379"], "lease_seconds": 5})),
+        ),
         ("newToken", "/v1/cluster/tokens", None),
         ("raiseLevel", "/v1/cluster/level", None),
         ("moveClient", "/v1/cluster/client-moves", Some(json!({"client": "c", "to": "b"}))),
@@ -465,6 +470,7 @@ async fn what_another_node_owns_is_handled_there() {
         ("POST", "/v1/disks/wipe"),
         ("DELETE", "/v1/users/erin"),
         ("PUT", "/v1/pools/tank/take"),
+        ("POST", "/v1/cluster"),
         ("POST", "/v1/cluster/tokens"),
         ("PATCH", "/v1/settings"),
     ] {
