@@ -709,3 +709,20 @@ fn after_the_last_epoch_nobody_acquires() {
     w.now += 10;
     assert!(transaction(&w.say(Event::Tick)).is_none());
 }
+
+#[test]
+fn a_pool_that_is_added_is_acquired_like_any_other() {
+    let mut w = World::new(Vec::new());
+    let config = Config { node: ME, ttl_ns: TTL, drift_ppm: 0, pools: Vec::new(), fence_retry_ns: 50 };
+    w.node = Node::new(config);
+    w.lease(1);
+    assert_eq!((w.read(), w.node.stage(POOL)), (Vec::new(), None), "what is said of a pool that it does not know");
+    w.node.add_pool(POOL, 0);
+    assert_eq!(w.node.stage(POOL), Some(Stage::Unowned));
+    let acquire = w.read();
+    w.committed(&acquire);
+    let stage = w.node.stage(POOL);
+    assert!(stage.is_some_and(|s| s != Stage::Unowned), "{stage:?}");
+    w.node.add_pool(POOL, 0);
+    assert_eq!(w.node.stage(POOL), stage, "it begins nothing anew");
+}
