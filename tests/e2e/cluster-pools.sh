@@ -100,6 +100,15 @@ for n in n1 n2; do if wait "${pid[twin-$n]}"; then imported=$((imported + 1)); t
 ((imported == 1)) || { cat "$WORK"/tmp/twin-n*; fail "$imported nodes imported one pool"; }
 owned_by twin $twin || { at n1 pool list; fail "the node that imported the pool does not own it"; }
 
+note "a pool leaves the cluster, and comes back"
+expect 6 "a pool in use leaves" at n2 pool close older
+if [[ $twin == n1 ]]; then other=n2; else other=n1; fi
+at $other pool close twin >/dev/null
+for n in n1 n2; do until_true 10 bash -c "! '$ARDEN' --state '$WORK/$n' pool list --json | grep -q twin" || fail "$n has the pool still"; done
+expect 6 "a pool whose labels name a cluster" at $other pool import "$WORK"/disks/twin{1,2}
+at $other pool import "$WORK"/disks/twin{1,2} --take-from-cluster >/dev/null
+owned_by twin $other || { at $other pool list; fail "the pool did not come back"; }
+
 note "it is moved, and taken over"
 for pool in tank older; do at n1 pool set "$pool" --fence "agent:$WORK/agent" --fence-option "dir=$WORK" >/dev/null; done
 at n1 pool move older --to n2 >/dev/null; owned_by older n2 || fail "the imported pool was not moved"

@@ -93,6 +93,13 @@ pub struct Transaction {
     pub record: Option<Record>,
 }
 
+impl Record {
+    /// The last owner closed the pool so that there is no other.
+    pub fn is_retired(&self) -> bool {
+        self.blocked == Some(self.epoch)
+    }
+}
+
 impl Transaction {
     /// The first step of every takeover: the epoch rises, and the new owner joins the holders before it can send a command. None: there is
     /// no higher epoch.
@@ -133,6 +140,11 @@ impl Transaction {
     /// A label has an epoch that nobody was given. I wrote nothing, and `written` is what it was before me.
     pub(crate) fn block(view: &View, me: OwnerKey, written: Epoch, label: Epoch) -> Transaction {
         Transaction::leave(view, me, Record { written, blocked: Some(label), ..view.record.clone() })
+    }
+
+    /// As [`Transaction::release`], and nobody acquires the pool any more: it is blocked with the epoch that it has.
+    pub(crate) fn retire(view: &View, me: OwnerKey) -> Transaction {
+        Transaction::leave(view, me, Record { blocked: Some(me.epoch), ..view.record.clone() })
     }
 
     /// I am neither owner nor holder any more, and this is the record without me.

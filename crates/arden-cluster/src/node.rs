@@ -93,6 +93,12 @@ impl Node {
         self.handle(now_ns, Event::Tick)
     }
 
+    /// Closes the pool, if this node owns it under `epoch`, so that no node acquires it afterwards.
+    pub fn retire(&mut self, now_ns: u64, pool: PoolId, epoch: Epoch) -> Vec<Action> {
+        self.pools.iter_mut().filter(|p| p.id() == pool).for_each(|p| p.retire(epoch));
+        self.handle(now_ns, Event::Tick)
+    }
+
     /// Where a request for the pool goes, as far as this node knows.
     pub fn route(&self, pool: PoolId) -> Route {
         self.pools.iter().find(|p| p.id() == pool).map_or(Route::Wait, |p| p.route(self.config.node))

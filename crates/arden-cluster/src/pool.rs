@@ -29,6 +29,8 @@ enum Leave {
     GiveUp,
     /// A label bears this epoch, which etcd does not know.
     Block(Epoch),
+    /// Closed, and nobody is to acquire the pool any more.
+    Retire,
 }
 
 /// A fence that is not confirmed.
@@ -109,6 +111,8 @@ pub(crate) struct Pool {
     fences_on_disks: bool,
     /// The ownership that is to be handed over.
     leaves: Option<Epoch>,
+    /// The ownership after which there is to be none.
+    retires: Option<Epoch>,
     view: View,
     seen: Revision,
     state: State,
@@ -137,6 +141,7 @@ impl Pool {
             may_own: true,
             fences_on_disks: true,
             leaves: None,
+            retires: None,
             view: View::default(),
             seen: Revision::default(),
             state: State::Unowned,
@@ -174,6 +179,10 @@ impl Pool {
 
     pub(crate) fn hand_over(&mut self, epoch: Epoch) {
         self.leaves = Some(epoch);
+    }
+
+    pub(crate) fn retire(&mut self, epoch: Epoch) {
+        (self.leaves, self.retires) = (Some(epoch), Some(epoch));
     }
 
     pub(crate) fn view(&self) -> &View {
@@ -265,7 +274,8 @@ impl Pool {
                 self.end(Leave::GiveUp, out);
             }
             Event::Closed { epoch, .. } if self.is_at(epoch, |s| matches!(s, State::Closing)) => {
-                self.state = State::Leaving(Leave::Release);
+                let retires = self.retires == Some(epoch);
+                self.state = State::Leaving(if retires { Leave::Retire } else { Leave::Release });
             }
             Event::Stopped { epoch, .. } => self.stopped(now, epoch),
             _ => {}
@@ -454,6 +464,7 @@ impl Pool {
                 let transaction = match *leave {
                     Leave::Release => Transaction::release(&self.view, m.key),
                     Leave::GiveUp => Transaction::give_up(m.key),
+                    Leave::Retire => Transaction::retire(&self.view, m.key),
                     Leave::Block(label) => Transaction::block(&self.view, m.key, m.written, label),
                 };
                 self.transact(now, transaction, out);

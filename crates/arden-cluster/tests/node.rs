@@ -726,3 +726,22 @@ fn a_pool_that_is_added_is_acquired_like_any_other() {
     w.node.add_pool(POOL, 0);
     assert_eq!(w.node.stage(POOL), stage, "it begins nothing anew");
 }
+
+#[test]
+fn a_pool_that_is_retired_is_acquired_by_nobody() {
+    let mut w = World::new(Vec::new());
+    w.until(Stage::Owned);
+    let epoch = w.view.record.epoch;
+    w.now += 1;
+    assert!(w.node.retire(w.now, POOL, Epoch(epoch.0 - 1)).iter().all(|a| !matches!(a, Action::Close { .. })));
+    let closes = w.node.retire(w.now, POOL, epoch);
+    assert!(closes.iter().any(|a| matches!(a, Action::Close { .. })), "{closes:?}");
+    let leaves = w.say(Event::Closed { pool: POOL, epoch });
+    w.committed(&leaves);
+    assert!(w.view.owner.is_none() && w.view.record.holders.is_empty() && w.view.record.is_retired());
+    assert_eq!(w.view.record.written, epoch, "its labels are no surprise to who unblocks it");
+    w.now += 10 * TTL;
+    w.lease(2);
+    let after = w.read();
+    assert!(after.iter().all(|a| !matches!(a, Action::Transact { .. })), "{after:?}");
+}

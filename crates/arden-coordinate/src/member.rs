@@ -267,12 +267,12 @@ impl Member {
 
     /// The pools of the cluster, as far as this node has heard of them.
     fn pools_seen(&self) -> Vec<PoolId> {
-        self.seen.lock().pools.keys().copied().collect()
+        self.seen.lock().pools.iter().filter(|(_, s)| s.is_there()).map(|(pool, _)| *pool).collect()
     }
 
     /// Whether the cluster has the pool, as far as this node has heard.
     pub fn has_pool(&self, pool: PoolId) -> bool {
-        self.seen.lock().pools.contains_key(&pool)
+        self.seen.lock().pools.get(&pool).is_some_and(PoolState::is_there)
     }
 
     /// Whether this node has a lease now, by its own clock.
@@ -393,6 +393,9 @@ fn ownership(pool: String, state: &PoolState, nodes: &BTreeMap<u16, String>) -> 
         (name, _) => name,
     };
     let reason = match record.blocked {
+        Some(_) if record.is_retired() => {
+            "it was closed, and is leaving the cluster: `arden pool close` goes on".to_string()
+        }
         Some(label) => format!("a label or key bears the epoch {}, which etcd does not know", label.0),
         None if is_full(state) => {
             format!(

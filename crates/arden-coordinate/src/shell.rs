@@ -153,6 +153,8 @@ pub enum Input {
     },
     /// An administrator is sure that no holder of the pool writes any more.
     Sure(PoolId, oneshot::Sender<Vec<Holder>>),
+    /// Closes the pool, if this node owns it, for good.
+    Retire(PoolId),
     /// Hands everything over and ends the lease; then the loop ends.
     Leave(oneshot::Sender<()>),
 }
@@ -166,6 +168,13 @@ pub struct PoolState {
     pub reason: String,
     /// The owner that was seen last.
     pub last_owner: Option<NodeId>,
+}
+
+impl PoolState {
+    /// It was not read yet, or has a record: it has not left the cluster.
+    pub fn is_there(&self) -> bool {
+        self.keys.revision == Revision::default() || self.keys.view.changed != Revision::default()
+    }
 }
 
 /// What others may look at.
@@ -445,6 +454,7 @@ impl Shell {
             Input::Sure(pool, reply) => {
                 let _ = reply.send(self.sure_of(pool));
             }
+            Input::Retire(pool) => self.retire(pool),
             Input::Leave(reply) => {
                 self.leaving = Some(reply);
                 self.tell(Event::Drain);

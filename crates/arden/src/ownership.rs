@@ -171,6 +171,10 @@ impl Adopts for ClusterOfPools {
         self.0.adopt(PoolId(pool), Epoch(epoch))
     }
 
+    fn let_go(&self, pool: u128) -> error::Result<()> {
+        self.0.let_go(PoolId(pool))
+    }
+
     fn await_owner(&self, pool: u128) -> error::Result<()> {
         self.0.await_owner(PoolId(pool))
     }

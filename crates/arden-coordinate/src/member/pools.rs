@@ -125,6 +125,35 @@ impl ClusterApi {
         Ok(())
     }
 
+    /// Closes the pool, which this node owns or nobody can any more, and takes it out of the cluster.
+    ///
+    /// # Errors
+    /// Conflict, when this node does not own it; failed, when it is not closed in time; those of etcd.
+    pub fn let_go(&self, pool: PoolId) -> Result<()> {
+        let is_retired = |s: &PoolState| s.keys.view.owner.is_none() && s.keys.view.record.is_retired();
+        let state = self.seen_of(pool);
+        if !is_retired(&state) {
+            if state.stage != Some(Stage::Owned) {
+                return Err(conflict(
+                    "nobody serves the pool",
+                    "wait until a node owns it: `arden pool list` shows it",
+                ));
+            }
+            let gone = |_| AdminError::failed("the node is stopping", "");
+            self.member.inputs.send(Input::Retire(pool)).map_err(gone)?;
+            if !self.until(pool, MOVE_WAIT, is_retired) {
+                return Err(AdminError::failed("the pool was not closed in time", "`arden pool list` shows why"));
+            }
+        }
+        let (names, revision) = (self.member.membership.names(), self.seen_of(pool).keys.view.changed.0);
+        let still = vec![If::Changed(names.record(pool), revision), If::Changed(names.owner(pool), 0)];
+        let keys = [names.record(pool), names.config(pool), names.moving(pool)];
+        let gone = self.member.trust.change(&self.member.etcd, still, keys.map(Then::Delete).to_vec())?;
+        gone.ok_or_else(|| conflict("the pool's record changed meanwhile", "look again with `arden pool list`"))?;
+        self.until(pool, MOVE_WAIT, |s| !s.is_there());
+        Ok(())
+    }
+
     /// Hands the pool over to a node that can take it.
     pub(super) fn hand_to(&self, pool: &str, to: &PoolMove) -> Result<PoolOwnership> {
         let id = self.pool(pool)?;

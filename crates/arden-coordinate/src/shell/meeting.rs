@@ -1,11 +1,11 @@
-//! Pools that are added to the cluster while this node runs.
+//! Pools that are added to the cluster, and leave it, while this node runs.
 
 use std::{sync::mpsc::Sender, thread};
 
 use arden_cluster::PoolId;
 
 use super::{Input, Job, Shell, WATCH_AGAIN};
-use crate::keys;
+use crate::{clock, keys};
 
 /// The thread of a pool.
 pub(super) fn worker() -> std::io::Result<Sender<Job>> {
@@ -32,6 +32,15 @@ impl Shell {
         self.node.set_takes_over(pool, false);
         self.parts.pools.push(pool);
         true
+    }
+
+    /// It leaves the cluster.
+    pub(super) fn retire(&mut self, pool: PoolId) {
+        let now = clock::now_ns();
+        if let Some((epoch, _)) = self.node.served(pool, now) {
+            let actions = self.node.retire(now, pool, epoch);
+            self.carry_out(actions);
+        }
     }
 
     pub(super) fn meet_all(&mut self, pools: Vec<PoolId>) {

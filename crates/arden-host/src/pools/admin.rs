@@ -18,8 +18,8 @@ use arden_block::identify;
 use arden_space::{CreateOptions, Layout, Pool, PoolHost, Provision, Right, SpaceError, check_interleave, read_header};
 
 use super::{
-    Adopts, OpenPool, Pools, check_unused, devices, hosted, new_record, newest_epoch, owned::not_in_a_cluster, pool_id,
-    refusal, reserve, show, start_export,
+    Adopts, OpenPool, Pools, check_unused, devices, hosted, new_record, newest_epoch, pool_id, refusal, reserve, show,
+    start_export,
 };
 
 const INTERLEAVE_BYTES: u64 = 256 << 10;
@@ -45,10 +45,6 @@ fn check_pool_name(name: &str) -> Result<()> {
 }
 
 impl PoolAdmin {
-    fn check_alone(&self, what: &str) -> Result<()> {
-        if self.0.member { Err(not_in_a_cluster(what)) } else { Ok(()) }
-    }
-
     fn name_is_free(&self, name: &str) -> Result<()> {
         check_pool_name(name)?;
         if self.0.state.snapshot().pools.contains_key(&key(name)) {
@@ -347,14 +343,21 @@ impl Storage for PoolAdmin {
     }
 
     fn forget_pool(&self, name: &str) -> Result<()> {
-        self.check_alone("closing a pool by hand")?;
-        let _one = self.0.changing.lock();
-        self.0.record(name)?;
+        let mut one = Some(self.0.changing.lock());
+        let record = self.0.record(name)?;
         if let Ok(open) = self.0.opened(name) {
             let status = open.ask(|p| async move { Ok(p.status()) })?;
             status.spaces.iter().try_for_each(|s| check_unused(&open, &s.name))?;
-            open.close()?;
+            if !self.0.member {
+                open.close()?;
+            }
         }
+        if self.0.member {
+            // The ownership closes it, which changes what is locked here.
+            drop(one.take());
+            self.cluster()?.let_go(pool_id(&record)?)?;
+        }
+        let _one = one.unwrap_or_else(|| self.0.changing.lock());
         self.0.pools.lock().remove(&key(name));
         self.0.jobs.lock().retain(|_, j| key(&j.pool) != key(name));
         self.0.state.change(|s| {

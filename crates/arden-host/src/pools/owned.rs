@@ -28,17 +28,17 @@ pub trait Adopts: Send + Sync {
     /// Conflict, when it is not; others, when it may be.
     fn adopt(&self, pool: u128, epoch: u64) -> Result<()>;
 
+    /// Closes a pool that this node owns, and takes it out of the cluster.
+    ///
+    /// # Errors
+    /// Conflict, when this node does not own it; failed, when it is not closed in time.
+    fn let_go(&self, pool: u128) -> Result<()>;
+
     /// Waits until a node owns it: this one, if it may.
     ///
     /// # Errors
     /// Failed, when none does in time.
     fn await_owner(&self, pool: u128) -> Result<()>;
-}
-
-/// Why a command that names a pool is refused at a node of a cluster.
-pub(super) fn not_in_a_cluster(what: &str) -> AdminError {
-    let hint = "take this node out of the cluster first: `arden cluster leave`";
-    AdminError::new(ErrorKind::Conflict, format!("{what} is not supported in a cluster"), hint)
 }
 
 /// The newest epoch that a label of the pool bears. Opens disks for reading only.
