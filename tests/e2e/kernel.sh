@@ -1,7 +1,7 @@
 # The Linux kernel's client, in a guest: every dialect, sealed, several channels, buffered and direct I/O, mmap, open
 # files renamed and unlinked, locks, ACLs, EAs, 10,000 files; compared after a remount, and here with the directory. With
 # VOLUME=1 the shares lie on a volume, and what is compared at the end is what another client gets.
-# long: 144
+# long: 300
 # limit: 1300
 # Server and guest live in a network namespace of their own, with an address that is not loopback: further channels need
 # one. The guest reaches it as itself.
