@@ -94,6 +94,14 @@ impl Engine {
         !self.is_over(JOURNAL_FULL_RECLAIM, RECLAIM_OVERLAYS)
     }
 
+    /// Whether one more operation may follow where a checkpoint cannot be made between them, as the caller holds the data of
+    /// files: there is as much room in the journal for it as behind [`Engine::make_room`].
+    pub fn may_go_on(&self) -> VolResult<bool> {
+        self.bound_waiting()?;
+        let is_hard = self.state.wal.fullness_before_largest() >= JOURNAL_FULL_HARD;
+        Ok(!is_hard && !self.is_over(JOURNAL_FULL_HARD, RECLAIM_OVERLAYS))
+    }
+
     /// Takes away what has no user any more, with checkpoints as that needs them. Without locks.
     pub fn reclaim_all(&self) -> VolResult<()> {
         while !self.deferrals.reclaim() {

@@ -455,12 +455,24 @@ impl Node for VolNode {
         let eof = self.stat()?.end_of_file;
         let from = offset / BLOCK_BYTES * BLOCK_BYTES;
         let end = offset.saturating_add(len).min(eof).next_multiple_of(BLOCK_BYTES).min(eof);
-        let file = self.vol().create_nameless(owner)?;
-        let link = file.link(0, "");
-        let frozen = VolNode { shared: self.shared.clone(), file, link, stream: OnceLock::new() };
-        if from < end {
-            frozen.target()?.clone_from(&source, from, 0, end - from)?;
-        }
+        let make = || -> Result<VolNode> {
+            let file = self.vol().create_nameless(owner)?;
+            let link = file.link(0, "");
+            let frozen = VolNode { shared: self.shared.clone(), file, link, stream: OnceLock::new() };
+            if from < end {
+                frozen.target()?.clone_at_once(&source, from, 0, end - from)?;
+            }
+            Ok(frozen)
+        };
+        let frozen = match make() {
+            Err(NotDone::Failed(StoreError::InsufficientResources)) => {
+                // Once more with all the room that there can be.
+                self.vol().engine.reclaim_all()?;
+                self.vol().engine.checkpoint()?;
+                make()?
+            }
+            other => other?,
+        };
         Ok((Arc::new(frozen), offset - from))
     }
 

@@ -67,16 +67,29 @@ fn admit(view: &dyn View, set: SnapshotSet, name: &str) -> Result<FileTime> {
     Ok(FileTime(now().0.max(after_last)))
 }
 
-/// Keeps the stream as it is now. Where that takes several operations, what they share is of a file without a name until the last
-/// one makes it the snapshot.
+/// Keeps the stream as it is now.
 ///
 /// # Errors
-/// `InvalidName`, `NameCollision`, `InsufficientResources` when the stream has [`STREAM_SNAPSHOTS_MAX`]; nothing is left then.
+/// `InvalidName`, `NameCollision`, `InsufficientResources` when the stream has [`STREAM_SNAPSHOTS_MAX`] or is in so many parts
+/// that the journal or memory has no room for them at once; nothing is left then.
 pub fn create(target: &Target<'_>, name: &str) -> Result<u64> {
     check_stream_name(name)?;
+    let engine = &target.files.engine;
+    engine.use_feature(feature::STREAM_SNAPSHOTS)?;
+    engine.make_room()?;
+    if let Some(seq) = share_all(target, name)? {
+        return Ok(seq);
+    }
+    // Once more with all the room that there can be.
+    engine.reclaim_all()?;
+    engine.checkpoint()?;
+    share_all(target, name)?.ok_or(StoreError::InsufficientResources.into())
+}
+
+/// Where it takes several operations, what they share is of a file without a name until the last one makes it the snapshot; the
+/// stream must not change between them, so no checkpoint makes room. None: there is not enough.
+fn share_all(target: &Target<'_>, name: &str) -> Result<Option<u64>> {
     let files = target.files;
-    files.engine.use_feature(feature::STREAM_SNAPSHOTS)?;
-    files.engine.make_room()?;
     let _lock = target.file.change_data();
     let (source, created) = {
         let view = files.engine.reading();
@@ -90,26 +103,35 @@ pub fn create(target: &Target<'_>, name: &str) -> Result<u64> {
     let mut staged: Option<Arc<OpenFile>> = None;
     let mut next = 0;
     loop {
+        if staged.is_some() && !files.engine.may_go_on()? {
+            return Ok(None);
+        }
         let (from, to) = (keys::two(keys::EXTENT, source.sid, next), keys::end_of(keys::EXTENT, source.sid));
         let found = files.engine.reading().collect(&from, &to, EXTENTS_AN_OPERATION + 1)?;
         let mut t = files.begin();
         if copy.sid == 0 {
             copy.sid = t.new_id();
         }
-        for (key, value) in found.iter().take(EXTENTS_AN_OPERATION) {
+        let mut left = None;
+        let mut room = files.shared_a_step();
+        for (i, (key, value)) in found.iter().enumerate() {
+            if i == EXTENTS_AN_OPERATION || !room.fits(value.len(), t.changes.map.len()) {
+                left = Some(keys::second(key));
+                break;
+            }
             let extent = Extent::decode(keys::second(key), value)?;
             t.share(&extent)?;
             t.map(copy.sid, &extent);
             copy.blocks += extent.len();
         }
-        let Some((key, _)) = found.get(EXTENTS_AN_OPERATION) else {
+        let Some(block) = left else {
             if staged.is_some() {
                 t.delete(keys::one(keys::INODE, copy.sid));
                 t.delete(keys::one(keys::ORPHAN, copy.sid));
             }
-            return enter(t, target, StreamSnapshot { created, data: copy, name: name.to_owned() });
+            return enter(t, target, StreamSnapshot { created, data: copy, name: name.to_owned() }).map(Some);
         };
-        next = keys::second(key);
+        next = block;
         t.put_inode(copy.sid, &Inode { data: Data { eof: 0, ..copy.clone() }, ..Inode::default() });
         t.put(keys::one(keys::ORPHAN, copy.sid), []);
         // In use, so that nobody takes it away before its time; it goes with this call.

@@ -7,6 +7,7 @@ use std::{
 };
 
 use arden_block::BLOCK_BYTES;
+use arden_lock::WriteGuard;
 use arden_store::error::{NotDone, StoreError};
 use arden_store::open_stream::StreamRef;
 use arden_store::store::{Integrity, Result, Wait};
@@ -43,6 +44,26 @@ const RECORD_BYTES_AN_EXTENT: u64 = 160;
 /// Extents of a file taken away at once where it has more to lose than that, and blocks that lie in the tree as many. What
 /// lies between them costs nothing.
 const PARTS_A_STEP: usize = 1024;
+/// Extents of each file, and blocks of the target that lie in the tree, that one step of a clone is about; and changes
+/// from which on it shares no further extent.
+const CLONED_A_STEP: usize = EXTENTS_AN_OPERATION / 4;
+const CHANGES_A_STEP: usize = 2048;
+
+/// What one operation may still share.
+pub struct SharedAStep {
+    bytes: usize,
+    is_first: bool,
+}
+
+impl SharedAStep {
+    /// Whether one more extent of so many bytes, with its sums, goes in an operation that has so many changes. The first does.
+    pub fn fits(&mut self, bytes: usize, changes: usize) -> bool {
+        // Blocks of one extent may have been shared one by one.
+        let fits = self.is_first || (bytes <= self.bytes && changes <= CHANGES_A_STEP);
+        (self.bytes, self.is_first) = (self.bytes.saturating_sub(bytes), false);
+        fits
+    }
+}
 const B: u64 = BLOCK_BYTES;
 
 /// One file or stream whose data is worked on.
@@ -70,6 +91,13 @@ pub enum Reaches {
     Soon,
 }
 
+/// What is to share blocks, in bytes: of the source from `from` on, in the target from `offset` on.
+struct Cloned {
+    from: u64,
+    offset: u64,
+    len: u64,
+}
+
 /// A change of one block that lies, or will lie, in the tree.
 enum Edit<'a> {
     Put(Vec<u8>),
@@ -88,6 +116,26 @@ impl Files {
     /// a crash between them leaves it at a length between the old one and the new one.
     fn extents_max(&self) -> usize {
         ((self.engine.state.wal.record_bytes_max() / RECORD_BYTES_AN_EXTENT) as usize).max(EXTENTS_AN_OPERATION)
+    }
+
+    pub fn shared_a_step(&self) -> SharedAStep {
+        SharedAStep { bytes: self.engine.state.wal.record_bytes_max() as usize / 4, is_first: true }
+    }
+
+    /// The block before which a clone's step ends that begins with block `from` of this stream, `to` at the latest.
+    fn one_step(&self, view: &dyn View, sid: u64, from: u64, to: u64) -> VolResult<u64> {
+        let mut end = to;
+        for kind in [keys::EXTENT, keys::BLOCK] {
+            let mut count = 0;
+            view.scan(&keys::two(kind, sid, from), &keys::two(kind, sid, end), &mut |k, _| {
+                count += 1;
+                if count > CLONED_A_STEP {
+                    end = keys::second(k);
+                }
+                count <= CLONED_A_STEP
+            })?;
+        }
+        Ok(end)
     }
 
     /// Writes whole blocks to reserved places; `data` is padded with zeros.
@@ -528,17 +576,54 @@ impl<'a> Target<'a> {
     }
 
     /// Lets `len` bytes at `offset` share the blocks of the source. Offsets are multiples of a block; the end is one or
-    /// the end of both files.
+    /// the end of both files. Goes in steps, from the beginning: between them others may change both files, and each step
+    /// is of what they are then. A crash, or a step that fails, leaves what lies behind the last one as it was.
     pub fn clone_from(&self, source: &Target<'_>, from: u64, offset: u64, len: u64) -> Result<u64> {
+        let mut left = Cloned { from, offset, len };
+        let mut seq = 0;
+        loop {
+            self.files.engine.make_room()?;
+            let _locks = self.change_both(source);
+            seq = self.clone_step(source, &mut left)?.max(seq);
+            if left.len == 0 {
+                return Ok(seq);
+            }
+        }
+    }
+
+    /// The same of one state of the source.
+    ///
+    /// # Errors
+    /// `InsufficientResources`: that takes more than the journal and memory have room for at once. A part of it was done.
+    pub fn clone_at_once(&self, source: &Target<'_>, from: u64, offset: u64, len: u64) -> Result<u64> {
+        let mut left = Cloned { from, offset, len };
+        self.files.engine.make_room()?;
+        let _locks = self.change_both(source);
+        let mut seq = self.clone_step(source, &mut left)?;
+        while left.len > 0 {
+            if !self.files.engine.may_go_on()? {
+                return Err(StoreError::InsufficientResources.into());
+            }
+            seq = self.clone_step(source, &mut left)?.max(seq);
+        }
+        Ok(seq)
+    }
+
+    /// Locks the data of two files, that of the lower number first.
+    fn change_both<'b>(&'b self, source: &'b Target<'_>) -> (Option<WriteGuard<'b, ()>>, WriteGuard<'b, ()>) {
+        let same = self.file.ino == source.file.ino;
+        let (a, b) = if self.file.ino <= source.file.ino { (self.file, source.file) } else { (source.file, self.file) };
+        let first = a.change_data();
+        ((!same).then(|| b.change_data_next()), first)
+    }
+
+    /// Shares as much as goes in one operation, and takes it off what is left. The caller has the data of both locked.
+    fn clone_step(&self, source: &Target<'_>, left: &mut Cloned) -> Result<u64> {
+        let files = self.files;
+        let Cloned { from, offset, len } = *left;
         if from % B != 0 || offset % B != 0 || offset.checked_add(len).is_none_or(|e| e > FILE_BYTES_MAX) {
             return Err(StoreError::InvalidParameter.into());
         }
-        let files = self.files;
-        files.engine.make_room()?;
-        let same = self.file.ino == source.file.ino;
-        let (a, b) = if self.file.ino <= source.file.ino { (self, source) } else { (source, self) };
-        let _first = a.file.change_data();
-        let _second = (!same).then(|| b.file.change_data_next());
         let (source_data, sid, eof, sparse) = {
             let view = files.engine.reading();
             let target = self.load(&view)?;
@@ -560,36 +645,39 @@ impl<'a> Target<'a> {
             return Err(StoreError::NotSupported.into());
         }
         files.allocate_stream(source_data.sid, true)?;
-        let (mut at, last) = (from / B, end.div_ceil(B));
-        let mut seq = 0;
-        loop {
-            let parts = extents(&files.engine.reading(), source_data.sid, at, last)?;
-            let to = parts.get(EXTENTS_AN_OPERATION / 4).map_or(last, |e| e.file_block.max(at));
-            let shift = offset / B;
-            let mut t = files.begin();
-            let mut s = self.load(&t)?;
-            let place = |block: u64| block - from / B + shift;
-            let removed = t.unmap(sid, place(at), place(to))?;
-            let mut more = 0;
-            for e in parts.iter().filter(|e| e.file_block < to) {
-                let mut part = e.part(e.file_block.max(at), e.end().min(to));
-                t.share(&part)?;
-                more += part.len();
-                part.file_block = place(part.file_block);
-                t.map(sid, &part);
+        let (at, last) = (from / B, end.div_ceil(B));
+        let place = |block: u64| block - at + offset / B;
+        let (parts, mut to) = {
+            let view = files.engine.reading();
+            let to = files.one_step(&view, source_data.sid, at, last)?;
+            let to = files.one_step(&view, sid, place(at), place(to))? - offset / B + at;
+            (extents(&view, source_data.sid, at, to)?, to)
+        };
+        let mut t = files.begin();
+        let mut s = self.load(&t)?;
+        let mut shared = Vec::with_capacity(parts.len());
+        let mut room = files.shared_a_step();
+        for e in &parts {
+            if !room.fits(8 * e.len() as usize, t.changes.map.len()) {
+                to = e.file_block;
+                break;
             }
-            let d = s.data_mut();
-            d.blocks = (d.blocks + more).saturating_sub(removed);
-            // All of it at once, so that what it promises is promised by the first operation or by none.
-            d.eof = d.eof.max(offset + len);
-            s.touch();
-            s.save(&mut t);
-            seq = t.commit()?.max(seq);
-            at = to;
-            if at >= last {
-                return Ok(seq);
-            }
+            let part = e.part(e.file_block.max(at), e.end().min(to));
+            t.share(&part)?;
+            shared.push(Extent { file_block: place(part.file_block), ..part });
         }
+        let removed = t.unmap(sid, place(at), place(to))?;
+        shared.iter().for_each(|part| t.map(sid, part));
+        let d = s.data_mut();
+        d.blocks = (d.blocks + shared.iter().map(Extent::len).sum::<u64>()).saturating_sub(removed);
+        // All of it at once, so that what it promises is promised by the first operation or by none.
+        d.eof = d.eof.max(offset + len);
+        s.touch();
+        s.save(&mut t);
+        let seq = t.commit()?;
+        let done = (to - at) * B;
+        *left = Cloned { from: from + done, offset: offset + done, len: len.saturating_sub(done) };
+        Ok(seq)
     }
 }
 
@@ -608,4 +696,71 @@ fn zero_edges(offset: u64, end: u64, from: u64, to: u64) -> Vec<(u64, u64)> {
         out.push((to * B, end));
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use arden_store::store::{Node, NodeRef};
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::testing::{Files, Volume, VolumeOptions, Watched, options, volume};
+
+    /// Each block of so many is an extent, and holds this.
+    fn in_pieces(node: &NodeRef, value: u8) {
+        for i in 0..1000 {
+            node.write_at(None, i * 2 * B, &[value; BLOCK], Wait::Yes).unwrap();
+        }
+    }
+
+    /// A clone during which somebody changes the source between its first step and the second; what the target holds then.
+    fn cloned_while(act: impl FnOnce(&NodeRef) + Send + 'static) -> (Result<()>, Vec<u8>) {
+        let (memory, vol) = volume(32 << 20);
+        let source = Files::new(&vol).make("f", false).unwrap();
+        source.set_sparse(None, true).unwrap();
+        in_pieces(&source, 1);
+        drop(source);
+        vol.close().unwrap();
+        drop(vol);
+        let meanwhile: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>> = Arc::default();
+        let acts = meanwhile.clone();
+        // A checkpoint between the steps writes behind the journal.
+        let before_write = move |offset: u64, _: &[u8]| {
+            let act = if offset > 3 << 20 { acts.lock().take() } else { None };
+            act.into_iter().for_each(|act| std::thread::spawn(act).join().unwrap());
+        };
+        let little = VolumeOptions { overlay_bytes_max: 16 << 10, ..options() };
+        let vol = Volume::open(Arc::new(Watched { memory, before_write }), little).unwrap();
+        let files = Files::new(&vol);
+        let (source, target) = (files.find("f").unwrap(), files.make("g", false).unwrap());
+        target.set_sparse(None, true).unwrap();
+        let len = source.stat().unwrap().end_of_file;
+        let other = source.clone();
+        *meanwhile.lock() = Some(Box::new(move || act(&other)));
+        let done = Node::clone_from(&*target, None, &*source, 0, 0, len);
+        assert!(meanwhile.lock().is_none(), "there was a step");
+        drop((source, target));
+        let report = vol.check(true).unwrap();
+        assert!(report.is_clean() && report.unaccounted_blocks == 0, "{:?}", report.errors);
+        (done, files.read("g").chunks(2 * BLOCK).map(|part| part[0]).collect())
+    }
+
+    #[test]
+    fn each_step_of_a_clone_looks_at_the_source_again() {
+        let first = EXTENTS_AN_OPERATION / 4;
+        let (done, found) = cloned_while(|source| source.set_end_of_file(None, B).unwrap());
+        assert_eq!(done, Err(StoreError::NotSupported.into()));
+        assert_eq!(found, [vec![1; first], vec![0; 1000 - first]].concat());
+        // Its data has another number then.
+        let (done, found) = cloned_while(|source| source.set_end_of_file(None, 0).unwrap());
+        assert_eq!(done, Err(StoreError::NotSupported.into()));
+        assert_eq!(found, [vec![1; first], vec![0; 1000 - first]].concat());
+        let (done, found) = cloned_while(|source| {
+            source.write_at(None, 1998 * B, &[2; BLOCK], Wait::Yes).unwrap();
+        });
+        assert_eq!(done, Ok(()));
+        assert_eq!(found, [vec![1; 999], vec![2]].concat());
+        let (done, _) = cloned_while(|source| source.unlink(None).unwrap());
+        assert_eq!(done, Ok(()), "who uses it has it still");
+    }
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use arden_block::rng::Rng;
 use arden_store::{
+    error::StoreError,
     name::NtPath,
     store::{FileStore, Lookup, NewFile, Node, NodeRef, Wait},
 };
 use arden_volume::{Durability, Volume, VolumeOptions, VolumeStore};
-use arden_wire::FileTime;
+use arden_wire::{FileTime, dtyp::well_known};
 
 use crate::{device::CrashDevice, model::read_all};
 
@@ -27,12 +28,16 @@ fn volume(size_mb: usize) -> (Arc<CrashDevice>, Arc<Volume>) {
 }
 
 fn file(vol: &Arc<Volume>) -> NodeRef {
+    file_named(vol, "f")
+}
+
+fn file_named(vol: &Arc<Volume>, name: &str) -> NodeRef {
     let store = VolumeStore::new(vol.clone(), Durability::WriteThrough);
-    match store.lookup(&NtPath::parse("f").unwrap()).unwrap() {
+    match store.lookup(&NtPath::parse(name).unwrap()).unwrap() {
         Lookup::Found(node) => node,
         Lookup::Missing { parent, .. } => {
             let new = NewFile { directory: false, attributes: 0, security: None, eas: &[], allocation: None };
-            parent.create_child(None, "f", &new).unwrap()
+            parent.create_child(None, name, &new).unwrap()
         }
         Lookup::Symlink { .. } => panic!("a link"),
     }
@@ -156,4 +161,139 @@ fn holes_beside_many_pieces_are_no_operations() {
     assert!((2..=4).contains(&zeroed), "{zeroed} operations to zero a hole and 2000 pieces");
     assert_eq!(node.allocated_ranges(0, u64::MAX, 10).unwrap(), [(0, 4096)]);
     assert!(vol.check(true).unwrap().is_clean());
+}
+
+/// One MiB and the length of the largest extent.
+const EXTENT: u64 = 1 << 20;
+
+/// A file of extents of the largest kind, which all share the same blocks: the journal and the tree hold the sums of each.
+fn repeated(node: &dyn Node, vol: &Volume, extents: u64) {
+    node.set_sparse(None, true).unwrap();
+    let data: Vec<u8> = (0..EXTENT).map(|i| (i / BLOCK as u64) as u8 | 1).collect();
+    node.write_at(None, 0, &data, Wait::Yes).unwrap();
+    let mut done = 1;
+    while done < extents {
+        // Little enough at once to be possible in any case.
+        let more = done.min(extents - done).min(256);
+        node.clone_from(None, node, 0, done * EXTENT, more * EXTENT).unwrap();
+        vol.checkpoint().unwrap();
+        done += more;
+    }
+}
+
+fn goes_on(device: &CrashDevice, vol: Arc<Volume>) {
+    vol.sync().unwrap();
+    file_named(&vol, "later").write_at(None, 0, b"later", Wait::Yes).unwrap();
+    vol.sync().unwrap();
+    let report = vol.check(false).unwrap();
+    assert!(report.is_clean() && report.unaccounted_blocks == 0, "{:?}", report.errors);
+    drop(vol);
+    let device = Arc::new(CrashDevice::new(device.crash(&mut Rng::new(5)), None));
+    let vol = Volume::open(device, options()).unwrap();
+    assert_eq!(read_all(&file_named(&vol, "later")), b"later");
+    let report = vol.check(false).unwrap();
+    assert!(report.is_clean() && report.unaccounted_blocks == 0, "{:?}", report.errors);
+}
+
+/// Its sums alone are more than the journal has room for.
+#[test]
+fn a_clone_larger_than_the_journal_goes_in_steps() {
+    const EXTENTS: u64 = 3072;
+    let (device, vol) = volume(64);
+    let (node, copy) = (file(&vol), file_named(&vol, "g"));
+    repeated(&*node, &vol, EXTENTS);
+    copy.set_sparse(None, true).unwrap();
+    Node::clone_from(&*copy, None, &*node, 0, 0, EXTENTS * EXTENT).unwrap();
+    assert_eq!(copy.stat().unwrap().end_of_file, EXTENTS * EXTENT);
+    for at in [0, 1000, EXTENTS - 1] {
+        let mut found = vec![0; 2 * BLOCK];
+        copy.read_at(at * EXTENT + 7 * BLOCK as u64, &mut found, Wait::Yes).unwrap();
+        assert!(found[..BLOCK] == [7; BLOCK] && found[BLOCK..] == [9; BLOCK]);
+    }
+    assert_eq!(copy.allocated_ranges(0, u64::MAX, 9).unwrap(), [(0, EXTENTS * EXTENT)]);
+    drop((node, copy));
+    goes_on(&device, vol);
+}
+
+/// No record of a small journal holds the sums of as many extents as a step may have, nor what a hole takes away.
+#[test]
+fn a_clone_on_a_small_volume_fits_its_records() {
+    let (device, vol) = volume(16);
+    let (node, copy) = (file(&vol), file_named(&vol, "g"));
+    repeated(&*node, &vol, 400);
+    copy.set_sparse(None, true).unwrap();
+    Node::clone_from(&*copy, None, &*node, 0, 0, 400 * EXTENT).unwrap();
+    assert_eq!(copy.stat().unwrap().allocation, 400 * EXTENT);
+    drop((node, copy));
+    goes_on(&device, vol);
+}
+
+/// Such things cannot have steps that others see: refused, and all is as before.
+#[test]
+fn what_has_to_be_one_state_is_refused_where_the_journal_has_no_room_for_it() {
+    let (device, vol) = volume(64);
+    let node = file(&vol);
+    repeated(&*node, &vol, 3072);
+    let free = vol.room().1;
+    let refused = Err(StoreError::InsufficientResources.into());
+    assert_eq!(node.create_stream_snapshot(None, "s"), refused);
+    assert_eq!(node.freeze(0, u64::MAX, &well_known::EVERYONE).map(|_| ()), refused);
+    // The last try is taken away when somebody changes something.
+    file_named(&vol, "later");
+    vol.checkpoint().unwrap();
+    let now = vol.room().1;
+    assert!(now + (16 << 20) > free, "{now} of {free} bytes are free");
+    // Of a fourth of it both are possible.
+    node.set_end_of_file(None, 768 * EXTENT).unwrap();
+    node.create_stream_snapshot(None, "s").unwrap();
+    let (frozen, _) = node.freeze(0, u64::MAX, &well_known::EVERYONE).unwrap();
+    assert_eq!(frozen.stat().unwrap().allocation, 768 * EXTENT);
+    drop((node, frozen));
+    vol.room();
+    goes_on(&device, vol);
+}
+
+#[test]
+fn a_crash_in_a_clone_leaves_it_done_up_to_a_step() {
+    const PIECES: usize = 1600;
+    const OVERLAY: usize = 16 << 10;
+    let little = VolumeOptions { overlay_bytes_max: OVERLAY, ..options() };
+    let device = Arc::new(CrashDevice::new(vec![0; 40 << 20], None));
+    Volume::format(&*device, "large", 11, FileTime(1)).unwrap();
+    let vol = Volume::open(device.clone(), little.clone()).unwrap();
+    let node = file(&vol);
+    let content = in_pieces(&*node, &vol, PIECES);
+    let old = vec![0xEE; content.len()];
+    let copy = file_named(&vol, "g");
+    copy.set_sparse(None, true).unwrap();
+    copy.write_at(None, 0, &old, Wait::Yes).unwrap();
+    vol.close().unwrap();
+    drop((node, copy, vol));
+    let mut rng = Rng::new(5);
+    let media = device.crash(&mut rng);
+    let mut steps = std::collections::BTreeSet::new();
+    for left in (0..).step_by(3) {
+        let device = Arc::new(CrashDevice::new(media.clone(), None));
+        let vol = Volume::open(device.clone(), little.clone()).unwrap();
+        let (node, copy) = (file(&vol), file_named(&vol, "g"));
+        device.die_after(Some(left));
+        let done = Node::clone_from(&*copy, None, &*node, 0, 0, content.len() as u64);
+        let most = vol.memory().1;
+        assert!(most < 10 * OVERLAY as u64, "{most} bytes of changes");
+        drop((node, copy, vol));
+        let device = Arc::new(CrashDevice::new(device.crash(&mut rng), None));
+        let vol = Volume::open(device, options()).unwrap();
+        let found = read_all(&file_named(&vol, "g"));
+        assert_eq!(found.len(), content.len());
+        let cloned = found.chunks(BLOCK).zip(content.chunks(BLOCK)).take_while(|(a, b)| a == b).count() * BLOCK;
+        let cloned = cloned.min(content.len());
+        assert!(found[cloned..] == old[cloned..], "cloned up to {cloned}");
+        let report = vol.check(false).unwrap();
+        assert!(report.is_clean() && report.unaccounted_blocks == 0, "{:?}", report.errors);
+        steps.insert(cloned);
+        if done.is_ok() {
+            break;
+        }
+    }
+    assert!(steps.len() > 2 && steps.contains(&0) && steps.contains(&content.len()), "{steps:?}");
 }
