@@ -30,9 +30,10 @@ fn connections_end_with_the_lease_at_both_ends() {
     let Some(mut two) = Two::new() else { return };
     let peers = two.members.clone().map(|m| m.peers().clone());
     let connect = |from: usize, to: usize, listener: &mut Listener| {
-        let (a, b) =
-            two.runtime.block_on(async { tokio::join!(peers[from].connect(to as u16 + 1), listener.accept()) });
-        [a.unwrap().stream, b.unwrap().stream]
+        let accept = async { Ok(listener.accept().await.unwrap()) };
+        let both = async { tokio::try_join!(peers[from].connect(to as u16 + 1), accept) };
+        let (a, b) = two.runtime.block_on(both).unwrap();
+        [a.stream, b.stream]
     };
     let [at_a, at_b] = &mut two.listeners;
     let streams = [connect(0, 1, at_b), connect(1, 0, at_a)];
@@ -66,8 +67,7 @@ fn connections_end_with_the_lease_at_both_ends() {
     });
     assert_eq!((connected, asked.unwrap()), (Ok(()), Ok(b"b".to_vec())));
     assert!(two.server.run());
-    two.until(&two.members[0], |t| t[&1].run.is_some());
-    two.until(&two.members[1], |t| t.values().all(|k| k.run.is_some()));
+    two.members.iter().for_each(|m| two.until(m, |t| t.values().all(|k| k.run.is_some())));
     connect(0, 1, &mut two.listeners[1]);
     two.members.iter().for_each(|m| m.leave());
 }

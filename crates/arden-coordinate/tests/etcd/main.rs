@@ -291,8 +291,15 @@ fn nodes_find_each_other_by_etcd_until_one_is_taken_out() {
     let (connected, accepted) = runtime.block_on(async {
         let (_at_a, mut at_b) = (listen(&a).await, listen(&b).await);
         let (mut at_first, mut at_second) = (a.peers().table(), b.peers().table());
-        at_first.wait_for(|t| t.get(&2).is_some_and(|k| !k.addresses.is_empty())).await.unwrap();
-        at_second.wait_for(|t| t.get(&1).is_some_and(|k| !k.addresses.is_empty())).await.unwrap();
+        let is_there = |n: u16| {
+            move |t: &arden_coordinate::peers::Table| {
+                t.get(&n).is_some_and(|k| k.run.is_some() && !k.addresses.is_empty())
+            }
+        };
+        for at in [&mut at_first, &mut at_second] {
+            at.wait_for(is_there(1)).await.unwrap();
+            at.wait_for(is_there(2)).await.unwrap();
+        }
         let (connected, accepted) = tokio::join!(a.peers().connect(2), at_b.accept());
         (connected.unwrap(), accepted.unwrap())
     });
@@ -533,7 +540,8 @@ impl Two {
             runtime.block_on(async { [listen_with(&a, &hands[0]).await, listen_with(&b, &hands[1]).await] });
         let two = Two { server, directories, members: [a, b], hands, runtime, listeners };
         for member in &two.members {
-            two.until(member, |t| t.values().filter(|k| !k.addresses.is_empty()).count() == 2);
+            // Also that it has a lease itself: without one it connects to nobody.
+            two.until(member, |t| t.values().filter(|k| !k.addresses.is_empty() && k.run.is_some()).count() == 2);
         }
         Some(two)
     }
