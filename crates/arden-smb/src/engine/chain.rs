@@ -25,7 +25,7 @@ use crate::{
     },
     server::Server,
     sessions::{
-        Channel, Peer, PendingRequest, Session, SessionState,
+        Channel, Granting, Peer, PendingRequest, Session, SessionState,
         frame::{put_frame_length, seal_frame},
         signer::{Proof, Signer, answer_signer},
         work::{BlockingWork, Parked, Without},
@@ -108,6 +108,8 @@ struct State {
     waiting: Option<[Charge; 2]>,
     commits: Commits,
     gates: Gates,
+    /// It ran a CREATE, and its answers are not sent yet.
+    granting: Option<Granting>,
     /// It runs on a thread that may not block, and not at its connection.
     beside: bool,
 }
@@ -230,6 +232,7 @@ pub fn start(
         waiting: None,
         commits: Commits::default(),
         gates: Gates::default(),
+        granting: None,
         beside: false,
     };
     run(message, state, out, may_block)
@@ -309,6 +312,7 @@ fn run(mut message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: b
 /// Runs the message on when nobody works any more on the open that its current request comes after. No thread is kept for it
 /// meanwhile: the work itself may wait for one.
 fn run_after(message: Bytes<'_>, mut state: State, out: Vec<u8>) {
+    state.granting = None;
     let (peer, after) = (state.peer.clone(), state.in_flight.take_after());
     let Some(job) = Job::rest(message, state, out) else { return };
     let go_on: Box<dyn FnOnce() + Send> = Box::new(move || peer.run(job));
@@ -351,6 +355,8 @@ fn put_aside<'a>(
         state.peer.send(std::mem::take(out));
     }
     state.beside = false;
+    // It may wait for the answer to a break.
+    state.granting = None;
     let (server, peer) = (state.server.clone(), state.peer.clone());
     // A CANCEL finds the request waiting and put aside, or keeps it from that.
     let mut pending = peer.pending.lock();
@@ -681,6 +687,9 @@ impl State {
     ) -> Outcome {
         let Some(negotiated) = self.peer.negotiated.get() else { return NtStatus::INVALID_PARAMETER.into() };
         let element = &self.elements[self.next];
+        if element.header.command == Command::Create as u16 && self.granting.is_none() {
+            self.granting = Some(self.peer.begin_granting());
+        }
         let encrypted = self.encrypted.is_some();
         let behind = Compound { elements: &self.elements[self.next..], whole, session, encrypted, room };
         let request = VerifiedRequest {

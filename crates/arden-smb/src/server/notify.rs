@@ -92,7 +92,7 @@ impl Server {
             Recipient::Client(client) => self.first_connection_of(client),
         };
         let Some((session, peer)) = found else { return false };
-        peer.send(unsolicited(&session, |out| put(out, what)));
+        peer.send_break(unsolicited(&session, |out| put(out, what)));
         true
     }
 }

@@ -1,7 +1,7 @@
 //! The connection as others see it, [MS-SMB2] 3.3.1.7, and its channels: what NEGOTIATE settled, and what others leave for it to send.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, VecDeque},
     sync::{
         Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -71,6 +71,25 @@ pub struct Mailbox {
     pub spent: Vec<Box<dyn Answers>>,
     /// Nobody looks here any more.
     pub closed: bool,
+    /// Messages with a CREATE whose answers are not here yet, by number.
+    pub granting: BTreeSet<u64>,
+    /// The number of the next of them.
+    pub next_granting: u64,
+    /// Breaks, each behind the answers of all messages with a number below this: a client ignores the break of what it does not
+    /// know to have.
+    pub held_breaks: VecDeque<(u64, Vec<u8>)>,
+}
+
+/// A message that may grant what others can break at once. Dropped when its answer is left to the connection, or never will be.
+pub struct Granting {
+    peer: Arc<Peer>,
+    number: u64,
+}
+
+impl Drop for Granting {
+    fn drop(&mut self) {
+        self.peer.end_granting(self.number);
+    }
 }
 
 /// What others leave to the connection.
@@ -121,6 +140,39 @@ impl Peer {
     /// The same with something that goes when the frame was sent, or its connection is gone.
     pub fn send_holding(&self, frame: Vec<u8>, held: Box<dyn Send>) {
         self.send_unsent(Unsent { frame, _held: Some(held) });
+    }
+    /// Breaks that come from now on are sent behind the answer of the message that the caller runs.
+    pub fn begin_granting(self: &Arc<Peer>) -> Granting {
+        let mut mailbox = self.mailbox.lock();
+        let number = mailbox.next_granting;
+        mailbox.next_granting += 1;
+        mailbox.granting.insert(number);
+        Granting { peer: self.clone(), number }
+    }
+    fn end_granting(&self, number: u64) {
+        let mut mailbox = self.mailbox.lock();
+        mailbox.granting.remove(&number);
+        let first = mailbox.granting.first().copied().unwrap_or(u64::MAX);
+        let mut wakes = false;
+        while mailbox.held_breaks.front().is_some_and(|(below, _)| *below <= first) {
+            let Some((_, frame)) = mailbox.held_breaks.pop_front() else { break };
+            mailbox.left.push_back(Left::Frame(frame.into()));
+            wakes = true;
+        }
+        drop(mailbox);
+        if wakes {
+            (self.wake)();
+        }
+    }
+    /// Sends the notification of a break.
+    pub fn send_break(&self, frame: Vec<u8>) {
+        let mut mailbox = self.mailbox.lock();
+        if !mailbox.closed && !mailbox.granting.is_empty() {
+            let below = mailbox.next_granting;
+            return mailbox.held_breaks.push_back((below, frame));
+        }
+        drop(mailbox);
+        self.send(frame);
     }
     fn send_unsent(&self, frame: Unsent) {
         {
@@ -375,6 +427,27 @@ mod tests {
         peer.begin_rest();
         assert!(peer.finish(Box::new(long), true).is_none());
         assert_eq!(peer.mailbox.lock().left.len(), 1, "whoever writes so much keeps others waiting");
+    }
+
+    #[test]
+    fn a_break_is_sent_behind_the_answers_that_came_before_it() {
+        let (peer, _, woken, freed) = peer(100);
+        let peer = Arc::new(peer);
+        let first = peer.begin_granting();
+        let second = peer.begin_granting();
+        peer.send_break(b"break".to_vec());
+        // One that begins later does not keep it longer.
+        let third = peer.begin_granting();
+        assert!(peer.finish(Box::new(Answer(b"second".to_vec(), freed.clone())), false).is_none());
+        drop(second);
+        assert_eq!(peer.mailbox.lock().left.len(), 1, "the break waits for the first");
+        assert!(peer.finish(Box::new(Answer(b"first".to_vec(), freed)), false).is_none());
+        drop(first);
+        assert!(matches!(peer.mailbox.lock().left.get(2), Some(Left::Frame(f)) if f.frame == b"break"));
+        assert_eq!(woken.load(Ordering::Relaxed), 3);
+        drop(third);
+        peer.send_break(b"at once".to_vec());
+        assert_eq!(peer.mailbox.lock().left.len(), 4);
     }
 
     /// A request that waited.

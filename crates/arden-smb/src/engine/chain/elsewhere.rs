@@ -72,7 +72,9 @@ impl Parked for AskedElsewhere {
 }
 
 /// Runs the message on when the engine that has its current request has answered.
-pub(super) fn run_when_answered(message: Bytes<'_>, state: State, out: Vec<u8>) {
+pub(super) fn run_when_answered(message: Bytes<'_>, mut state: State, out: Vec<u8>) {
+    // Nothing is granted here, and the other node may be long.
+    state.granting = None;
     let (server, peer) = (state.server.clone(), state.peer.clone());
     let Some(asked) = state.in_flight.elsewhere.clone() else {
         debug_assert!(false, "an engine that asked another says which");

@@ -28,12 +28,15 @@ impl Finished {
     /// The thread that tells of a commit has to write for others, and must not be the one that frees what is used here. It
     /// sends the answer itself where no other message of the server waits for a commit: nobody has to be woken for it. Several are
     /// for their connections, which sign and send them side by side.
-    fn hand_over(self) {
+    fn hand_over(mut self) {
         let (server, peer) = (self.state.server.clone(), self.state.peer.clone());
+        let granting = self.state.granting.take();
         let alone = server.committing.fetch_sub(1, Ordering::Relaxed) == 1;
         if let Some(undelivered) = peer.finish(Box::new(self), alone) {
             server.trees.defer(Deferred::Other(Box::new(move || drop(undelivered))));
         }
+        // Breaks of what the answer grants are behind it.
+        drop(granting);
     }
 }
 
