@@ -12,6 +12,11 @@ pub fn key(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
 pub fn open_key(id: u64) -> Vec<u8> {
     key(b'o', &[&id.to_be_bytes()])
 }
+/// Kind of the key of an open that is merely durable. Servers of before do not know it, and pass it over.
+pub const DURABLE: u8 = b'd';
+pub fn durable_key(id: u64) -> Vec<u8> {
+    key(DURABLE, &[&id.to_be_bytes()])
+}
 pub fn lock_key(id: u64, (offset, len, exclusive): (u64, u64, bool)) -> Vec<u8> {
     key(b'k', &[&id.to_be_bytes(), &offset.to_be_bytes(), &len.to_be_bytes(), &[u8::from(exclusive)]])
 }

@@ -175,12 +175,14 @@ impl Trees {
     // Shares.
 
     /// Replaces what is exported; IPC$ is always there. Tree connects and opens become what the shares allow by now
-    /// (`revoke`). A new share that is continuously available is there with the persistent opens that were kept.
+    /// (`revoke`). A new share that is continuously available is there with the persistent opens that were kept, any other with those
+    /// that were kept for a planned move.
     pub fn set_shares(self: &Arc<Trees>, shares: Vec<Share>) {
         let mut map: HashMap<String, Arc<Share>> =
             shares.into_iter().map(|s| (s.name.to_lowercase(), Arc::new(s))).collect();
         map.insert("ipc$".into(), Arc::new(Share::ipc()));
         self.forget_restored(|name| map.contains_key(name));
+        let new = self.not_restored(&map);
         for share in map.values().filter(|s| s.is_durable()) {
             let Some(fs) = &share.fs else { continue };
             fs.store().note_changes();
@@ -190,6 +192,7 @@ impl Trees {
             }
         }
         map.values().for_each(|share| self.drop_handles(share));
+        self.restore_durable(&new, &map, self.time());
         *self.shares.write() = map;
         self.recheck_shares();
     }

@@ -2,7 +2,8 @@
 //! live, and how a new server takes them up. Refuses to flush: the chain does, before it answers.
 //!
 //! Keys of the store, numbers big-endian: `o` open, `k` open offset length exclusive (a byte-range lock and how often it
-//! is held), `s` open bucket (a lock sequence), `l` ClientGuid LeaseKey. Removing an open removes what is below it.
+//! is held), `s` open bucket (a lock sequence), `l` ClientGuid LeaseKey. Removing an open removes what is below it. `d` open is one that
+//! is merely durable, with all that belongs to it (`planned`).
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -36,12 +37,13 @@ use crate::{
     },
     model::{
         Durability, Object, OpenState, SmbOpen, Work,
-        kept::{KeptLocks, bucket_bit, lease_key, open_key},
+        kept::{DURABLE, KeptLocks, bucket_bit, lease_key, open_key},
         share::Share,
     },
     trees::Trees,
 };
 
+mod planned;
 mod renumber;
 
 use renumber::Renumbered;
@@ -255,6 +257,8 @@ impl Found {
         let r = &mut Reader::new(rest);
         match kind {
             b'o' => self.opens.push(decode(value)?),
+            // What `planned` takes up.
+            &DURABLE => {}
             b'k' => {
                 let id = be(r)?;
                 let range = (be(r)?, be(r)?, r.u8()? != 0);
@@ -486,7 +490,9 @@ impl Trees {
         let waits = !renumbered.is_empty();
         for kept in &found.opens {
             let id = kept.open.id.0;
-            match self.restore_open(share, kept, &found, scope.at(now)) {
+            let durability = Durability::Persistent { timeout: kept.timeout };
+            let state = OpenState::disconnected(durability, now);
+            match self.restore_open(share, kept, &found, state, scope.at(now)) {
                 Ok(()) => {
                     restored += 1;
                     self.keep_renumbered(&scope, id, &mut renumbered);
@@ -528,9 +534,12 @@ impl Trees {
         share: &Arc<Share>,
         kept: &Kept,
         found: &Found,
+        mut state: OpenState,
         cause: Cause<'_>,
     ) -> Result<(), NotDone> {
         let id = kept.open.id.0;
+        let persistent = matches!(state.durability, Durability::Persistent { .. });
+        let has_guid = !matches!(state.durability, Durability::V1 { .. });
         let fs = share.fs.as_ref().ok_or(StoreError::NotFound)?;
         let client = kept.open.client.0;
         let lease_key = match kept.open.cache {
@@ -551,9 +560,9 @@ impl Trees {
             locks: &ranges,
             owner: &self.owner,
             durable: share.is_durable(),
+            persistent,
             cause,
         })?;
-        let mut state = OpenState::disconnected(Durability::Persistent { timeout: kept.timeout }, cause.now);
         for (bucket, number) in found.sequences.get(&id).into_iter().flatten() {
             if let Some(slot) = state.lock_sequence.get_or_insert_with(|| Box::new([None; 65])).get_mut(*bucket) {
                 *slot = Some(*number);
@@ -566,7 +575,7 @@ impl Trees {
             object: Object::File(file),
             share: share.clone(),
             client: kept.open.client,
-            create_guid: Some(kept.create_guid),
+            create_guid: has_guid.then_some(kept.create_guid),
             lease_key,
             app_instance: kept.app_instance,
             action: kept.action,
@@ -577,19 +586,22 @@ impl Trees {
             position: AtomicU64::new(0),
             quota_index: AtomicU64::new(0),
             mode: AtomicU32::new(kept.mode),
-            kept_locks: Mutex::new(locks),
+            kept_locks: Mutex::new(if persistent { locks } else { KeptLocks::default() }),
             work: Work::default(),
             usage,
         });
-        let held = open.kept_locks.lock().held_count();
-        self.persistence().add(&open, held);
-        self.persistence.count.fetch_add(1, Ordering::AcqRel);
+        if persistent {
+            let held = open.kept_locks.lock().held_count();
+            self.persistence().add(&open, held);
+            self.persistence.count.fetch_add(1, Ordering::AcqRel);
+        }
         self.add_open(&open);
         Ok(())
     }
 
     /// Its sessions have ended, and another will go on: closes what does not outlive it, and lets go of what does as it is.
     pub(crate) fn stop(self: &Arc<Trees>) {
+        self.keep_durable(|_| true);
         for open in self.opens() {
             if !open.is_persistent() {
                 self.close_open(&CommitScope::begin(), &open);

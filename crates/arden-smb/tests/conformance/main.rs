@@ -40,6 +40,7 @@ mod persistent_breaks;
 mod persistent_directories;
 mod persistent_random;
 mod pipes;
+mod planned;
 mod quotas;
 mod replay;
 mod resilient;

@@ -72,6 +72,8 @@ mod persistent_directories;
 mod persistent_random;
 #[path = "../conformance/pipes.rs"]
 mod pipes;
+#[path = "../conformance/planned.rs"]
+mod planned;
 mod previous;
 #[path = "../conformance/quotas.rs"]
 mod quotas;

@@ -27,6 +27,9 @@ pub struct RestoreOpen<'a> {
     pub cause: Cause<'a>,
     /// Its answers wait for stable storage.
     pub durable: bool,
+    /// It outlives a crash, and keeps others out while its client is away. Else it outlived a planned stop, and comes back where no other
+    /// open is in its way.
+    pub persistent: bool,
 }
 
 impl Fs {
@@ -46,6 +49,7 @@ impl Fs {
             locks: r.locks,
             owner: r.owner,
             cause: r.cause,
+            persistent: r.persistent,
         })?;
         Ok(Arc::new(Open {
             id: kept.id,
@@ -170,6 +174,11 @@ impl Fs {
             delete_pending,
             cache,
         }
+    }
+
+    /// The byte-range locks that the open holds, each as often as it does.
+    pub fn locks_of(&self, open: &Arc<Open>) -> Vec<LockRange> {
+        open.file.lock().at(open.stream_no).locks.held_by(open.id)
     }
 
     /// What has to be kept of the open's lease.

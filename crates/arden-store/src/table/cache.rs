@@ -553,19 +553,21 @@ impl Caches {
         })
     }
 
-    /// The grant as it was kept, for an open that is restored; an open of a lease that is there joins it.
+    /// The grant as it was kept, for an open that is restored; an open of a lease that is there joins it. `real`: it is more than a stat
+    /// open. `patient`: it is persistent.
     pub fn restore(
         &mut self,
         (open, owner): (OpenId, &Owner),
         lease: Option<LeaseId>,
         kept: &Kept,
-        real: bool,
+        (real, patient): (bool, bool),
         clock: Clock,
     ) {
         let real = u32::from(real);
         if let Some(g) = self.held_mut(open, lease) {
             g.opens.push(open);
             g.real_opens += real;
+            g.patient |= patient;
             return;
         }
         if lease.is_none() && kept.state == 0 {
@@ -588,7 +590,7 @@ impl Caches {
             parent_key: kept.parent_key,
             opens: vec![open],
             real_opens: real,
-            patient: true,
+            patient,
             changed_at: kept.changed_at,
         });
     }

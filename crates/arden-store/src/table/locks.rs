@@ -57,6 +57,24 @@ impl LockSet {
         self.of_open(open).count()
     }
 
+    /// What the open holds, each lock as often as it does. Without those that were granted to a wait whose call was not made again: nobody
+    /// was told of them.
+    pub fn held_by(&self, open: OpenId) -> Vec<LockRange> {
+        let range = |&(_, offset, len, shared, _): &Key| LockRange { offset, len, exclusive: !shared };
+        let mut held: Vec<LockRange> = self.of_open(open).map(range).collect();
+        for untold in self.granted.iter().filter(|p| p.open == open) {
+            if let Some(at) = held.iter().position(|r| *r == untold.range) {
+                held.swap_remove(at);
+            }
+        }
+        held
+    }
+
+    /// Whether a lock of another, or of this open, keeps it from this one.
+    pub fn refuses(&self, open: OpenId, r: &LockRange) -> bool {
+        self.blocks_lock(open, r)
+    }
+
     fn of_open(&self, open: OpenId) -> impl Iterator<Item = &Key> {
         self.by_open.range((open, 0, 0, false, 0)..=(open, u64::MAX, u64::MAX, true, u64::MAX))
     }

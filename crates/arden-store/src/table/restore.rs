@@ -28,10 +28,13 @@ pub(crate) struct Restored<'a> {
     pub locks: &'a [LockRange],
     pub owner: &'a Owner,
     pub cause: Cause<'a>,
+    /// Else it is merely durable: it is taken up where nothing is in its way.
+    pub persistent: bool,
 }
 
 impl OpenTable {
-    /// The caller knows that the id is not in use. `NameCollision` when the lease's key is for another file.
+    /// The caller knows that the id is not in use. `NameCollision` when the lease's key is for another file, `SharingViolation` and
+    /// `LockNotGranted` when another open is in the way of one that is merely durable.
     pub(crate) fn restore(&self, r: &Restored<'_>) -> Result<Entered, StoreError> {
         loop {
             let file = self.find_or_add(r.node.id());
@@ -65,6 +68,9 @@ impl OpenTable {
     ) -> Result<Entered, StoreError> {
         let stream = r.node.stream();
         let (lease, kept) = kept_cache(r);
+        if !r.persistent {
+            conflict(r, inner).inspect_err(|_| inner.forget_idle_streams())?;
+        }
         let s = inner.stream(stream);
         let stream_no = s.no;
         if let Some(id) = lease {
@@ -80,7 +86,8 @@ impl OpenTable {
         }
         if let Some(kept) = &kept {
             let real = !is_stat_open(r.open.granted);
-            s.caches.restore((r.open.id, r.owner), lease, kept, real, self.clock(r.cause.now));
+            let clock = self.clock(r.cause.now);
+            s.caches.restore((r.open.id, r.owner), lease, kept, (real, r.persistent), clock);
         }
         // An exclusive lock under one's own shared one is taken first or not at all.
         for exclusive in [true, false] {
@@ -99,7 +106,7 @@ impl OpenTable {
             lease,
             access: r.open.granted,
             share: r.open.share,
-            owner_absent: true,
+            owner_absent: r.persistent,
         };
         inner.add_open(stream, entry);
         if let Some(posix) = r.open.delete_pending {
@@ -122,6 +129,17 @@ impl OpenTable {
             self.deletes_pending.fetch_add(1, Ordering::Release);
         }
     }
+}
+
+/// Whether an open that is there keeps this one out.
+fn conflict(r: &Restored<'_>, inner: &mut FileInner) -> Result<(), StoreError> {
+    let stream = r.node.stream();
+    if inner.sharing_violation(stream, r.open.granted, r.open.share) {
+        return Err(StoreError::SharingViolation);
+    }
+    let locks = &inner.stream(stream).locks;
+    let refused = r.locks.iter().any(|range| locks.refuses(r.open.id, range));
+    if refused { Err(StoreError::LockNotGranted) } else { Ok(()) }
 }
 
 fn kept_cache(r: &Restored<'_>) -> (Option<LeaseId>, Option<Kept>) {

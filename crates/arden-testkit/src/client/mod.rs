@@ -189,9 +189,21 @@ impl Lab {
 
     /// The server is told to stop, and started again.
     pub fn stop_and_start(&mut self) {
+        self.stop_for(Duration::ZERO);
+    }
+
+    /// The same, with some time between.
+    pub fn stop_for(&mut self, time: Duration) {
         let now = Instant::now() + *self.offset.lock();
         self.server.stop(now);
+        *self.offset.lock() += time;
         self.restart();
+    }
+
+    /// The shares that are named are left in order, and served next by this node, after a start.
+    pub fn move_to(&mut self, node: u16, shares: &[&str]) {
+        self.server.trees.keep_durable(|share| shares.contains(&share.name.as_str()));
+        self.fail_over(node);
     }
 
     fn restart(&mut self) {
@@ -236,7 +248,8 @@ fn serve(
     let store = DirStore::open(&dir.join("a"), DirOptions::default()).unwrap();
     let fs = Fs::with_handles(store, table.clone(), Some(handles.clone()));
     let second = Fs::new(DirStore::open(&dir.join("b"), DirOptions::default()).unwrap(), table);
-    server.trees.set_time(Time { now, ..Time::read() });
+    let wall = FileTime::from_system(std::time::SystemTime::now() + *offset.lock());
+    server.trees.set_time(Time { now, wall });
     let gate = ownership.clone().map(|o| o as Arc<dyn Gate>);
     let share = |name: &str, fs: &Arc<Fs>| Share { gate: gate.clone(), ..share(name, fs) };
     server.trees.set_shares(vec![
