@@ -123,6 +123,7 @@ impl Hands for Owned {
 
     fn close(&self, pool: PoolId) -> bool {
         let addresses = self.addresses.begin_to_leave(pool.0);
+        self.control.keep_durable(pool.0);
         // The volumes first: what closes opens afterwards finds them closed, and changes nothing of what was kept.
         let (mut volumes, closed) = self.volumes.close_of_pool(pool.0);
         let closed = closed.and_then(|()| self.pools.close_owned(pool.0));

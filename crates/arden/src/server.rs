@@ -229,6 +229,14 @@ impl SmbControl {
         }
     }
 
+    /// This node leaves the pool in order, and its volumes are still open: durable handles are kept there for the next owner.
+    pub fn keep_durable(&self, pool: u128) {
+        self.server.trees.set_time(Time::read());
+        let is_of_pool =
+            |share: &arden_smb::Share| share.gate.as_ref().and_then(|g| g.target()).is_some_and(|t| t.pool == pool);
+        self.server.trees.keep_durable(is_of_pool);
+    }
+
     /// The pool and these volumes are closed: their shares are not served any more. What clients have open of them ends, and what was
     /// kept on the volumes stays as it is.
     pub fn leave_pool(&self, pool: u128, volumes: &[String]) {
