@@ -1,6 +1,6 @@
 # A daemon becomes the first node of a cluster while a client writes with persistent handles: no error reaches it. Then pools that come to
-# the cluster while it serves, with two nodes and a real etcd: made at one node, imported at the other, renamed; each is used, moved, and
-# taken over like any other. What is not to be believed is refused: a pool that the cluster has, a name that is
+# the cluster while it serves, with two nodes and a real etcd: made at one node, imported at the other, renamed; each is used, moved (with
+# handles that are merely durable), and taken over like any other. What is not to be believed is refused: a pool that the cluster has, a name that is
 # taken, and a pool that is made while etcd does not answer is imported afterwards.
 # limit: 200
 source "$(dirname "$0")/../lib.sh"
@@ -111,7 +111,15 @@ owned_by twin $other || { at $other pool list; fail "the pool did not come back"
 
 note "it is moved, and taken over"
 for pool in tank older; do at n1 pool set "$pool" --fence "agent:$WORK/agent" --fence-option "dir=$WORK" >/dev/null; done
+at n1 share add plain --volume ov >/dev/null
+until_true 10 smb 1 plain -c ls || fail "the share of the imported pool is not served"
+python_client "$ROOT/tests/e2e/durable-client.py" "$port" plain "$WORK/durable" 127.0.0.1 127.0.0.2 >"$WORK/durable.log" 2>&1 &
+pid[durable]=$!
+until_true 20 test -e "$WORK/durable.open" || { cat "$WORK/durable.log"; fail "no durable handles"; }
 at n1 pool move older --to n2 >/dev/null; owned_by older n2 || fail "the imported pool was not moved"
+touch "$WORK/durable.moved"
+wait "${pid[durable]}" || { cat "$WORK/durable.log"; fail "durable handles do not go along"; }
+pid[durable]=; cat "$WORK/durable.log"
 kill -9 "${pid[n2]}"; gone n2
 until_true 30 owned_by tank n1 || { tail -n 20 "$WORK/server.log"; fail "a pool that was made is not taken over"; }
 until_true 30 owned_by older n1 || fail "a pool that was imported is not taken over"
