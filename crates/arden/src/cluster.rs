@@ -28,7 +28,7 @@ use crate::table::{Table, yes};
 #[derive(Debug, Subcommand)]
 pub enum ClusterVerb {
     /// Make a cluster of which this daemon is the first node, with its users, shares and pools. A daemon that serves begins anew as the
-    /// node: clients connect again, and handles of continuously available shares are kept.
+    /// node: clients connect again, and persistent and durable handles are kept.
     /// Who can write to etcd is trusted with everything: it keeps password hashes, and names programs that nodes run
     #[command(
         after_help = "Example:\n  arden cluster init FILES --etcd https://10.0.0.1:2379,https://10.0.0.2:2379,https://10.0.0.3:2379 --etcd-ca ca.pem --etcd-cert node.pem --etcd-key node.key"

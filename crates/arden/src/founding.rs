@@ -1,5 +1,5 @@
 //! How a daemon that serves becomes the first node of a cluster: it stops in order, executes its program anew, under the same process id and
-//! with the same options, and makes the cluster before it serves. That is what any restart does, so persistent handles are kept.
+//! with the same options, and makes the cluster before it serves. That is what any restart in order does: persistent and durable handles are kept.
 
 use std::{
     os::unix::process::CommandExt,

@@ -88,7 +88,8 @@ impl PoolAdmin {
         self.0.cluster.get().cloned().ok_or_else(starting)
     }
 
-    /// Nobody may have what is being changed here locked meanwhile: a pool that comes to this node is opened.
+    /// Waits until a node of the cluster owns the pool, and tells of it. The caller does not hold `Pools::changing`: a pool that comes to
+    /// this node is opened under it.
     fn once_owned(&self, record: &PoolRecord) -> Result<PoolInfo> {
         if self.0.member {
             self.cluster()?.await_owner(pool_id(record)?)?;
@@ -104,7 +105,6 @@ impl PoolAdmin {
         }
     }
 
-    /// Users of a share must not get at the disks of a pool.
     /// A disk was not added. Where that is not certain its path stays.
     fn take_back_path(&self, pool: &str, open: &OpenPool, disk: &Path) {
         let name = disk.display().to_string();
@@ -116,6 +116,7 @@ impl PoolAdmin {
         }
     }
 
+    /// Users of a share must not get at the disks of a pool.
     fn check_unshared(&self, disk: &Path, force: bool) -> Result<()> {
         if force { Ok(()) } else { self.0.sharing.check_device(disk) }
     }
