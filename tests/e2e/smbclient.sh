@@ -1,4 +1,5 @@
 # smbclient: a real tree in and out, every dialect, encryption, and what its commands reach.
+# long: 39
 # limit: 600
 source "$(dirname "$0")/../lib.sh"
 start
