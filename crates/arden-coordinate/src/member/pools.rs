@@ -117,10 +117,10 @@ impl ClusterApi {
             self.until(pool, MOVE_WAIT, |s| s.stage == Some(Stage::Owned));
         } else if !self.member.seen.lock().drained.contains(&me) {
             let to = PoolMove { to: self.member.membership.name.clone() };
-            if let Err(e) = self.hand_to(&self.name_of(pool), &to) {
-                tracing::warn!("another node owns the pool that was made here: {e}");
+            match self.hand_to(&self.name_of(pool), &to) {
+                Ok(_) => _ = self.until(pool, MOVE_WAIT, |s| s.stage == Some(Stage::Owned)),
+                Err(e) => tracing::warn!("another node owns the pool that was made here: {e}"),
             }
-            self.until(pool, MOVE_WAIT, |s| s.stage == Some(Stage::Owned));
         }
         Ok(())
     }
