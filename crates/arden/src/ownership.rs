@@ -129,7 +129,7 @@ impl Hands for Owned {
         let closed = closed.and_then(|()| self.pools.close_owned(pool.0));
         if let Err(e) = &closed {
             tracing::error!("a pool was not closed cleanly: {e}");
-            self.pools.drop_owned(pool.0);
+            self.pools.drop_owned(pool.0, || {});
         }
         // One that was opened meanwhile is of no use without the pool.
         volumes.extend(self.volumes.close_of_pool(pool.0).0);
@@ -139,8 +139,8 @@ impl Hands for Owned {
     }
 
     fn stop(&self, pool: PoolId) {
-        // The pool first: from then on nothing can be written.
-        self.pools.drop_owned(pool.0);
+        // The pool first: from then on nothing can be written. Clients go to the next owner before disks have answered that hang.
+        self.pools.drop_owned(pool.0, || self.control.end_clients(pool.0));
         let addresses = self.addresses.begin_to_leave(pool.0);
         let (volumes, _) = self.volumes.close_of_pool(pool.0);
         self.control.leave_pool(pool.0, &volumes);

@@ -115,6 +115,11 @@ pub struct SmbControl {
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
+/// Whether a share of a cluster lies on the pool.
+fn is_of_pool(share: &arden_smb::Share, pool: u128) -> bool {
+    share.gate.as_ref().and_then(|gate| gate.target()).is_some_and(|target| target.pool == pool)
+}
+
 impl SmbControl {
     /// Starts the SMB server and serves the shares of the state.
     ///
@@ -232,9 +237,12 @@ impl SmbControl {
     /// This node leaves the pool in order, and its volumes are still open: durable handles are kept there for the next owner.
     pub fn keep_durable(&self, pool: u128) {
         self.server.trees.set_time(Time::read());
-        let is_of_pool =
-            |share: &arden_smb::Share| share.gate.as_ref().and_then(|g| g.target()).is_some_and(|t| t.pool == pool);
-        self.server.trees.keep_durable(is_of_pool);
+        self.server.trees.keep_durable(|share| is_of_pool(share, pool));
+    }
+
+    /// The gate of the pool is closed: who has its shares open has to come again, and is not to wait for that until the next request.
+    pub fn end_clients(&self, pool: u128) {
+        self.server.disconnect_users(|share| is_of_pool(share, pool));
     }
 
     /// The pool and these volumes are closed: their shares are not served any more. What clients have open of them ends, and what was

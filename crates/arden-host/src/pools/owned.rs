@@ -4,7 +4,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use arden_admin::{AdminError, ErrorKind, error::Result, names::key, storage::PoolRecord};
-use arden_space::{Ownership, Right, SpaceError, SpaceResult};
+use arden_space::{Ownership, PoolHost, Right, SpaceError, SpaceResult};
 
 use super::{OpenPool, PoolGuard, Pools, Slot, devices, pool_id};
 
@@ -129,11 +129,14 @@ impl Pools {
         Ok(())
     }
 
-    /// Ends everything of the pool on this node. Nothing more is written: not even what is in memory.
-    pub fn drop_owned(&self, id: u128) {
-        let Some((name, pool)) = self.take_owned(id) else { return };
+    /// Ends everything of the pool on this node. Nothing more is written: not even what is in memory. `refused` is called when nothing more
+    /// is begun; then this waits for what is on its way to the disks, for which a disk that hangs may be long.
+    pub fn drop_owned(&self, id: u128, refused: impl FnOnce()) {
+        let Some((name, pool)) = self.take_owned(id) else { return refused() };
         // The pool's thread ends first: an export that stops may not write any more.
         let host = pool.host.lock().take();
+        host.iter().for_each(PoolHost::refuse);
+        refused();
         drop(host);
         let exports = std::mem::take(&mut *pool.exports.lock());
         exports.into_values().for_each(arden_space::nbd::Export::stop);
@@ -176,8 +179,33 @@ impl Pools {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{atomic::AtomicBool, mpsc::channel};
+
     use super::*;
     use crate::pools::jobs::tests::Bench;
+
+    #[test]
+    fn who_drops_a_pool_whose_disks_hang_goes_on_before_they_answer() {
+        let bench = Bench::new("dropped");
+        bench.pool("one");
+        let pools = &bench.pools;
+        let id = pool_id(&pools.record("one").unwrap()).unwrap();
+        let caller = pools.owned(id).unwrap().1.caller.clone();
+        // As a disk that does not answer.
+        let (answer, hangs) = channel::<()>();
+        let hang = move |_| async move {
+            let _ = hangs.recv();
+            Ok(())
+        };
+        caller.submit(hang, |_| {}).unwrap();
+        let (mut told, refused) = (Some(answer), AtomicBool::new(false));
+        pools.drop_owned(id, || {
+            refused.store(caller.submit(|_| async { Ok(()) }, |_| {}).is_err(), Ordering::Relaxed);
+            drop(told.take());
+        });
+        assert!(refused.into_inner(), "something was begun");
+        assert!(pools.owned(id).is_none());
+    }
 
     #[test]
     fn a_pool_that_takes_long_to_open_keeps_no_other_from_being_closed() {

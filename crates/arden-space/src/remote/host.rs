@@ -81,10 +81,16 @@ impl PoolHost {
         result
     }
 
-    fn end(&mut self) {
+    /// Nothing more is begun: who asks is refused. What is on its way to the disks may still arrive, until this is dropped, and a
+    /// disk that hangs may make that long.
+    pub fn refuse(&self) {
         // Whoever reads by himself asks nobody here.
         self.views.close();
         self.remote.close();
+    }
+
+    fn end(&mut self) {
+        self.refuse();
         if let Some(t) = self.thread.take() {
             let _ = t.join();
         }
