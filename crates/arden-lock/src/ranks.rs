@@ -52,6 +52,8 @@ ranks! {
     500 PendingCreates "PendingCreates";
     520 UsnWaits "UsnWaits";
     540 Openings "Openings";
+    550 AllGrants "Trees::grants";
+    560 Grants "SessionTables::grants";
     580 Mailbox "Peer::mailbox";
     600 Admission "Admission";
     610 RpcUsers "Server::rpc_users";

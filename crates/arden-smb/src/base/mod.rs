@@ -4,6 +4,7 @@ pub mod admission;
 pub mod buffers;
 pub mod config;
 pub mod directories;
+pub mod grants;
 pub mod log_limit;
 pub mod metrics;
 pub mod rare;

@@ -13,6 +13,7 @@ use arden_wire::{
 
 use crate::{
     base::{
+        grants::Granting,
         status,
         time::Time,
         usage::{Charge, Kind},
@@ -25,16 +26,17 @@ use crate::{
     },
     server::Server,
     sessions::{
-        Channel, Granting, Peer, PendingRequest, Session, SessionState,
+        Channel, Peer, PendingRequest, Session, SessionState,
         frame::{put_frame_length, seal_frame},
         signer::{Proof, Signer, answer_signer},
-        work::{BlockingWork, Parked, Without},
+        work::{Answered, BlockingWork, Parked, Ran, Without},
     },
 };
 
 mod compound;
 mod elsewhere;
 mod finished;
+mod granting;
 
 use compound::Compound;
 use elsewhere::run_when_answered;
@@ -108,8 +110,8 @@ struct State {
     waiting: Option<[Charge; 2]>,
     commits: Commits,
     gates: Gates,
-    /// It ran a CREATE, and its answers are not sent yet.
-    granting: Option<Granting>,
+    /// What it grants is not told yet.
+    granting: Vec<Granting>,
     /// It runs on a thread that may not block, and not at its connection.
     beside: bool,
 }
@@ -162,14 +164,14 @@ impl BlockingWork for Job {
         &self.chain.state.peer
     }
 
-    fn answer(self: Box<Self>, spent: &mut Vec<u8>) -> Vec<u8> {
+    fn answer(self: Box<Self>, spent: &mut Vec<u8>) -> Answered {
         let Job { chain, mut out } = *self;
         let peer = chain.state.peer.clone();
         *spent = chain.message;
-        let rest = run(Bytes::Lent(spent), chain.state, &mut out, true);
+        let Ran { rest, granting } = run(Bytes::Lent(spent), chain.state, &mut out, true);
         debug_assert!(rest.is_none());
         peer.pending.lock().end_job();
-        out
+        Answered { frame: out, granting }
     }
 }
 
@@ -188,16 +190,16 @@ impl Parked for Chain {
         }
     }
 
-    fn run(self: Box<Self>, out: &mut Vec<u8>, may_block: bool) -> Rest {
+    fn run(self: Box<Self>, out: &mut Vec<u8>, may_block: bool) -> Ran {
         run(Bytes::Owned(self.message), self.state, out, may_block)
     }
 
-    fn run_beside(mut self: Box<Self>, out: &mut Vec<u8>) -> Rest {
+    fn run_beside(mut self: Box<Self>, out: &mut Vec<u8>) -> Ran {
         self.state.beside = true;
         self.run(out, false)
     }
 
-    fn abort(mut self: Box<Self>, status: NtStatus, out: &mut Vec<u8>) -> Rest {
+    fn abort(mut self: Box<Self>, status: NtStatus, out: &mut Vec<u8>) -> Ran {
         let i = self.state.next;
         self.state.elements[i].refused = Some(status);
         self.run(out, false)
@@ -218,7 +220,7 @@ pub fn start(
     encrypted: Option<Arc<Session>>,
     out: &mut Vec<u8>,
     may_block: bool,
-) -> Rest {
+) -> Ran {
     let state = State {
         server: server.clone(),
         peer: peer.clone(),
@@ -232,20 +234,20 @@ pub fn start(
         waiting: None,
         commits: Commits::default(),
         gates: Gates::default(),
-        granting: None,
+        granting: Vec::new(),
         beside: false,
     };
     run(message, state, out, may_block)
 }
 
-fn run(mut message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool) -> Rest {
+fn run(mut message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: bool) -> Ran {
     // What the store saw for one request of a compound holds for the next.
     let _scope = if may_block { RequestScope::begin() } else { RequestScope::begin_without_waiting() };
     let mut done = 0;
     while state.next < state.elements.len() {
         if !may_block && state.has_done_enough(out, done) {
             let out = state.begun_frame(out);
-            return Job::rest(message, state, out);
+            return Job::rest(message, state, out).into();
         }
         let base = state.begin_response(out);
         match state.dispatch(message.get(), out, base, may_block) {
@@ -258,7 +260,7 @@ fn run(mut message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: b
             Outcome::Close(reason) => {
                 state.drop_frame(out, base);
                 state.close_connection(reason);
-                return None;
+                return Ran::default();
             }
             Outcome::Block => {
                 state.drop_response(out, base);
@@ -266,14 +268,13 @@ fn run(mut message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: b
                     state.in_flight.begin_work();
                 }
                 let out = state.begun_frame(out);
-                return Job::rest(message, state, out);
+                return Job::rest(message, state, out).into();
             }
             Outcome::After => {
                 state.drop_response(out, base);
                 if state.charge_wait(message.get().len()) {
                     let out = state.begun_frame(out);
-                    run_after(message, state, out);
-                    return None;
+                    return run_after(message, state, out);
                 }
                 state.elements[state.next].refused = Some(NtStatus::INSUFFICIENT_RESOURCES);
                 continue;
@@ -282,11 +283,12 @@ fn run(mut message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: b
                 state.drop_response(out, base);
                 let out = state.begun_frame(out);
                 run_when_answered(message, state, out);
-                return None;
+                return Ran::default();
             }
             Outcome::Pending(wait) => {
                 state.drop_response(out, base);
-                (message, state) = put_aside(message, state, wait, out, may_block)?;
+                let Some(refused) = put_aside(message, state, wait, out, may_block) else { return Ran::default() };
+                (message, state) = refused;
                 continue;
             }
         }
@@ -297,29 +299,30 @@ fn run(mut message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: b
         if let Some(commit) = state.commits.scope.later() {
             // The connection goes on meanwhile.
             Finished::commit(commit, state, out);
-            return None;
+            return Ran::default();
         }
-        return Job::rest(message, state, out);
+        return Job::rest(message, state, out).into();
     }
     // Where this thread may not block, nothing that it did is due: all of it began here and ends here.
     if may_block {
         let _ = state.commit(out);
     }
     state.finish_frame(out);
-    None
+    Ran { rest: None, granting: state.take_granting() }
 }
 
 /// Runs the message on when nobody works any more on the open that its current request comes after. No thread is kept for it
 /// meanwhile: the work itself may wait for one.
-fn run_after(message: Bytes<'_>, mut state: State, out: Vec<u8>) {
-    state.granting = None;
+fn run_after(message: Bytes<'_>, mut state: State, out: Vec<u8>) -> Ran {
+    state.granting.clear();
     let (peer, after) = (state.peer.clone(), state.in_flight.take_after());
-    let Some(job) = Job::rest(message, state, out) else { return };
+    let Some(job) = Job::rest(message, state, out) else { return Ran::default() };
     let go_on: Box<dyn FnOnce() + Send> = Box::new(move || peer.run(job));
     match after {
         Some(open) => open.after_work(go_on),
         None => go_on(),
     }
+    Ran::default()
 }
 
 /// Parks the message until `wait` is over. Given back where its current request may not wait: `refused` says why.
@@ -356,7 +359,7 @@ fn put_aside<'a>(
     }
     state.beside = false;
     // It may wait for the answer to a break.
-    state.granting = None;
+    state.granting.clear();
     let (server, peer) = (state.server.clone(), state.peer.clone());
     // A CANCEL finds the request waiting and put aside, or keeps it from that.
     let mut pending = peer.pending.lock();
@@ -685,11 +688,9 @@ impl State {
         (time, may_block, room): (Time, bool, usize),
         out: &mut Vec<u8>,
     ) -> Outcome {
+        self.begin_granting(session, whole);
         let Some(negotiated) = self.peer.negotiated.get() else { return NtStatus::INVALID_PARAMETER.into() };
         let element = &self.elements[self.next];
-        if element.header.command == Command::Create as u16 && self.granting.is_none() {
-            self.granting = Some(self.peer.begin_granting());
-        }
         let encrypted = self.encrypted.is_some();
         let behind = Compound { elements: &self.elements[self.next..], whole, session, encrypted, room };
         let request = VerifiedRequest {

@@ -31,7 +31,7 @@ use crate::{
     sessions::{
         EarlyCancel, Left, Mailbox, Peer, Session, Unsent, frame,
         signer::{Proof, prove_channel},
-        work::BlockingWork,
+        work::{BlockingWork, Ran},
     },
 };
 
@@ -175,7 +175,8 @@ impl Connection {
                 };
                 let answers = if frames.is_empty() { &mut *out } else { &mut behind };
                 let before = answers.len();
-                jobs.extend(chain.run(answers, false));
+                // Breaks are left to the connection as its answer is now, and are behind it.
+                jobs.extend(chain.run(answers, false).rest);
                 answered += answers.len() - before;
                 if answered >= enough && !left.is_empty() {
                     let mut mailbox = self.peer.mailbox.lock();
@@ -227,7 +228,8 @@ impl Connection {
         if elements.is_empty() {
             return Verdict::Go;
         }
-        chain::start(&self.server, &self.peer, bytes, elements, session, out, false).map_or(Verdict::Go, Verdict::Job)
+        let ran = chain::start(&self.server, &self.peer, bytes, elements, session, out, false);
+        ran.rest.map_or(Verdict::Go, Verdict::Job)
     }
 
     /// Decrypts, [MS-SMB2] 3.3.5.2.1.1. Answers where the plain message starts, and whose encryption it had.
@@ -396,7 +398,7 @@ impl Connection {
         }
         if let Some(chain) = parked {
             let mut answer = Vec::new();
-            let rest = chain.abort(NtStatus::CANCELLED, &mut answer);
+            let Ran { rest, granting } = chain.abort(NtStatus::CANCELLED, &mut answer);
             let mut mailbox = self.peer.mailbox.lock();
             // Behind its interim response, which may be there.
             if !answer.is_empty() {
@@ -404,6 +406,8 @@ impl Connection {
             }
             // What follows a cancelled request in its compound may still block.
             mailbox.jobs.extend(rest);
+            drop(mailbox);
+            drop(granting);
         }
     }
 

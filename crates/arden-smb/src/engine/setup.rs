@@ -30,7 +30,7 @@ use crate::{
         Channel, NewSession, Peer, Session, SessionState,
         crypto::{self, CipherKey, Purpose, SigningKey},
         signer::{Proof, answer_signer, prove_channel},
-        work::BlockingWork,
+        work::{Answered, BlockingWork},
     },
     trees::ending::Ending,
 };
@@ -155,23 +155,23 @@ impl BlockingWork for EndFirst {
     fn peer(&self) -> &Arc<Peer> {
         &self.peer
     }
-    fn answer(self: Box<Self>, _: &mut Vec<u8>) -> Vec<u8> {
+    fn answer(self: Box<Self>, _: &mut Vec<u8>) -> Answered {
         let EndFirst { replaced: Replaced { ending, scope, elsewhere }, server, peer, user, answer } = *self;
         if let Some(ending) = ending {
             ending.finish(&scope);
         }
         if answer.is_empty() {
-            return answer;
+            return Answered::default();
         }
         if let Err(error) = scope.commit() {
             // The new session is there. After a crash what it replaced may be there again, so the client has to begin anew.
             tracing::error!(client = %peer.address, %error, "what a replaced session had open is not closed durably");
             peer.closed.store(true, Ordering::Release);
             (peer.wake)();
-            return Vec::new();
+            return Answered::default();
         }
         send_after_endings(&server, &peer, &user, elsewhere, answer);
-        Vec::new()
+        Answered::default()
     }
 }
 
@@ -548,6 +548,7 @@ impl Connection {
         let encrypt_data = config.policy.requires_encryption() && keys.is_some();
         let session = Arc::new(Session::new(
             n,
+            &self.server.trees.grants,
             NewSession {
                 id: session_id,
                 serial: self.server.trees.next_id(),

@@ -15,6 +15,7 @@ use tokio::{io::AsyncRead, runtime::Handle};
 
 use crate::{
     base::{
+        grants::Granting,
         shares::Who,
         status,
         time::Time,
@@ -29,7 +30,7 @@ use crate::{
     handlers::run::{Here, INLINE_WEIGHT_MAX, InFlight, LocalEngine, RequestEngine, weight},
     model::{
         SessionTables,
-        seam::{Answer, Notification, Outcome, Recipient, Related},
+        seam::{Answer, Notification, Outcome, Recipient, Related, asks_for_cache},
         share::Gates,
         wire::{
             Origin, Replied, Run, ToOwner, Version, begin_done, finish_done, put_answered, put_hello, put_leave,
@@ -171,6 +172,8 @@ struct Job {
     first_change: Option<usize>,
     /// What it costs while it waits.
     waiting: Option<[Charge; 2]>,
+    /// What it grants is not told yet.
+    granting: Option<Granting>,
 }
 
 /// A request that has run, but whose changes may not be durable yet.
@@ -458,6 +461,7 @@ impl OwnerLink {
             answers: Vec::with_capacity(ANSWER_BYTES * count),
             first_change: None,
             waiting: None,
+            granting: None,
         }))
     }
 
@@ -481,7 +485,8 @@ impl OwnerLink {
             return None;
         }
         let (serial, id) = (self.server.trees.next_id(), run.header().session_id);
-        let tables = SessionTables::new(serial, id, origin.client, origin.user.clone(), origin.session_encrypts);
+        let of_client = (origin.client, self.server.trees.grants.of(origin.client));
+        let tables = SessionTables::new((serial, id), of_client, origin.user.clone(), origin.session_encrypts);
         let tables = Arc::new(tables.of_node(self.node));
         state.sessions.insert(run.session_serial, tables.clone());
         drop(state);
@@ -549,6 +554,7 @@ impl OwnerLink {
                 }
                 Outcome::After => {
                     job.answers.truncate(at);
+                    job.granting = None;
                     let Some(me) = self.me.upgrade() else { return };
                     return match job.in_flight.take_after() {
                         Some(open) => open.after_work(Box::new(move || me.run_where_it_may_block(job))),
@@ -603,6 +609,9 @@ impl OwnerLink {
             tree_elsewhere: false,
         };
         let request = job.run.verified(&job.origin, job.tables.serial);
+        if job.granting.is_none() && asks_for_cache(&request.header, request.message) {
+            job.granting = Some(job.tables.grants.begin());
+        }
         begin_done(&mut job.answers);
         self.engine.run(&request, &mut here, &mut job.answers)
     }
@@ -626,6 +635,8 @@ impl OwnerLink {
         job.in_flight.end_work();
         let committed = if may_block { job.scope.commit() } else { Ok(()) };
         self.answer_done(&mut job, committed);
+        // It may wait for the answer to a break.
+        job.granting = None;
         // A new scope: what it changes next is committed with its next answer.
         job.scope = CommitScope::begin();
         job.reserved = None;
@@ -699,6 +710,7 @@ impl OwnerLink {
 
     fn leave(&self, job: &mut Job, committed: Result<(), StoreError>) {
         self.answer_done(job, committed);
+        job.granting = None;
         self.answer_not_run(job.lane, job.run.give_back());
         job.reserved = None;
     }

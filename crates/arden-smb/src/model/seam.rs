@@ -9,7 +9,7 @@ use arden_rpc::ServerView;
 use arden_store::fs::{ClientId, LeaseBreak, OplockLevel, WaitId};
 use arden_wire::{
     NtStatus,
-    smb2::{Dialect, FileId, Header},
+    smb2::{Command, Dialect, FileId, HEADER_BYTES, Header},
 };
 
 use crate::model::Negotiated;
@@ -44,6 +44,15 @@ impl VerifiedRequest<'_> {
     pub fn dialect(&self) -> Dialect {
         self.negotiated.dialect
     }
+}
+
+/// RequestedOplockLevel, [MS-SMB2] 2.2.13.
+const OPLOCK_LEVEL_AT: usize = HEADER_BYTES + 3;
+
+/// Whether a request may be granted an oplock or a lease. `message`: from its header on.
+pub fn asks_for_cache(header: &Header, message: &[u8]) -> bool {
+    let is_create = header.command == Command::Create as u16;
+    is_create && message.get(OPLOCK_LEVEL_AT).is_some_and(|level| *level != 0)
 }
 
 /// A request that is related to the one before it in its compound and comes directly behind it. Its session, protection and tree are that

@@ -13,7 +13,10 @@ use arden_auth::Token;
 use arden_lock::{RwLock, ranks};
 use arden_store::fs::ClientId;
 
-use crate::model::{SmbOpen, Tree};
+use crate::{
+    base::grants::Grants,
+    model::{SmbOpen, Tree},
+};
 
 /// The tables of one session.
 pub struct SessionTables {
@@ -23,6 +26,8 @@ pub struct SessionTables {
     pub id: u64,
     /// Who its leases, create GUIDs and durable handles belong to: the client, as this session's user.
     pub client: ClientId,
+    /// What that client may not know yet to have.
+    pub grants: Arc<Grants>,
     /// The same user as long as the session lives; a re-authentication may bring other groups.
     pub user: RwLock<Arc<Token>, ranks::SessionUser>,
     /// Every request of it is encrypted.
@@ -37,11 +42,17 @@ pub struct SessionTables {
 }
 
 impl SessionTables {
-    pub fn new(serial: u64, id: u64, client: ClientId, user: Arc<Token>, encrypts: bool) -> SessionTables {
+    pub fn new(
+        (serial, id): (u64, u64),
+        (client, grants): (ClientId, Arc<Grants>),
+        user: Arc<Token>,
+        encrypts: bool,
+    ) -> SessionTables {
         SessionTables {
             serial,
             id,
             client,
+            grants,
             user: RwLock::new(user),
             encrypts,
             node: None,

@@ -93,6 +93,12 @@ struct Entry {
 #[derive(Default)]
 pub(crate) struct Forwarded(RwLock<HashMap<u64, Entry>, ranks::ForwardedSessions>);
 
+/// Behind the answers that grant what is broken.
+fn notify(node: Arc<dyn PeerNode>, tables: &SessionTables, to: Recipient, what: &Notification) {
+    let (user, what) = (tables.token(), what.clone());
+    tables.grants.send_break(move || node.notify(&user.user, to, &what));
+}
+
 impl Forwarded {
     pub fn add(&self, tables: &Arc<SessionTables>, serial: u64, node: Arc<dyn PeerNode>) {
         self.0.write().insert(tables.serial, Entry { tables: tables.clone(), serial, node });
@@ -120,9 +126,9 @@ impl Forwarded {
             Recipient::Session { id, .. } => Recipient::Session { id, serial: entry.serial },
             client => client,
         };
-        let (node, user) = (entry.node.clone(), entry.tables.token());
+        let (node, tables) = (entry.node.clone(), entry.tables.clone());
         drop(sessions);
-        node.notify(&user.user, to, what);
+        notify(node, &tables, to, what);
         true
     }
 
@@ -130,10 +136,10 @@ impl Forwarded {
     pub fn notify_client_at(&self, node: u16, client: ClientId, what: &Notification) -> bool {
         let is_of = |e: &&Entry| e.tables.client == client && e.tables.node == Some(node);
         // The newest: of a connection between the nodes that has ended, it may not be known yet.
-        let of = |e: &Entry| (e.node.clone(), e.tables.token());
+        let of = |e: &Entry| (e.node.clone(), e.tables.clone());
         let found = self.0.read().values().filter(is_of).max_by_key(|e| e.tables.serial).map(of);
-        let Some((node, user)) = found else { return false };
-        node.notify(&user.user, Recipient::Client(client), what);
+        let Some((node, tables)) = found else { return false };
+        notify(node, &tables, Recipient::Client(client), what);
         true
     }
 

@@ -92,7 +92,8 @@ impl Server {
             Recipient::Client(client) => self.first_connection_of(client),
         };
         let Some((session, peer)) = found else { return false };
-        peer.send_break(unsolicited(&session, |out| put(out, what)));
+        let frame = unsolicited(&session, |out| put(out, what));
+        session.tables.grants.send_break(move || peer.send(frame));
         true
     }
 }

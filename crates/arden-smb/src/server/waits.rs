@@ -13,7 +13,7 @@ use crate::{
     server::Server,
     sessions::{
         Peer,
-        work::{BlockingWork, Parked, Without},
+        work::{BlockingWork, Parked, Ran, Without},
     },
     trees::deferred::Deferred,
 };
@@ -82,8 +82,9 @@ impl Server {
             return self.go_on(peer, message);
         }
         let mut out = Vec::new();
-        let rest = message.run_beside(&mut out);
+        let Ran { rest, granting } = message.run_beside(&mut out);
         peer.send_here(out);
+        drop(granting);
         rest.into_iter().for_each(|job| peer.run(job));
     }
 
@@ -148,7 +149,8 @@ impl Server {
         let Some(message) = self.unpark(wait) else { return };
         if without == Without::Cancelled {
             // Nobody hears what it answers; but what it has of its handle ends, and the rest of its message runs.
-            let rest = message.abort(NtStatus::CANCELLED, &mut Vec::new());
+            let Ran { rest, granting } = message.abort(NtStatus::CANCELLED, &mut Vec::new());
+            drop(granting);
             rest.into_iter().for_each(|rest| self.run_unheard(rest));
         }
     }

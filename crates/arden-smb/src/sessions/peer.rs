@@ -1,7 +1,7 @@
 //! The connection as others see it, [MS-SMB2] 3.3.1.7, and its channels: what NEGOTIATE settled, and what others leave for it to send.
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{HashMap, VecDeque},
     sync::{
         Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -71,25 +71,6 @@ pub struct Mailbox {
     pub spent: Vec<Box<dyn Answers>>,
     /// Nobody looks here any more.
     pub closed: bool,
-    /// Messages with a CREATE whose answers are not here yet, by number.
-    pub granting: BTreeSet<u64>,
-    /// The number of the next of them.
-    pub next_granting: u64,
-    /// Breaks, each behind the answers of all messages with a number below this: a client ignores the break of what it does not
-    /// know to have.
-    pub held_breaks: VecDeque<(u64, Vec<u8>)>,
-}
-
-/// A message that may grant what others can break at once. Dropped when its answer is left to the connection, or never will be.
-pub struct Granting {
-    peer: Arc<Peer>,
-    number: u64,
-}
-
-impl Drop for Granting {
-    fn drop(&mut self) {
-        self.peer.end_granting(self.number);
-    }
 }
 
 /// What others leave to the connection.
@@ -140,39 +121,6 @@ impl Peer {
     /// The same with something that goes when the frame was sent, or its connection is gone.
     pub fn send_holding(&self, frame: Vec<u8>, held: Box<dyn Send>) {
         self.send_unsent(Unsent { frame, _held: Some(held) });
-    }
-    /// Breaks that come from now on are sent behind the answer of the message that the caller runs.
-    pub fn begin_granting(self: &Arc<Peer>) -> Granting {
-        let mut mailbox = self.mailbox.lock();
-        let number = mailbox.next_granting;
-        mailbox.next_granting += 1;
-        mailbox.granting.insert(number);
-        Granting { peer: self.clone(), number }
-    }
-    fn end_granting(&self, number: u64) {
-        let mut mailbox = self.mailbox.lock();
-        mailbox.granting.remove(&number);
-        let first = mailbox.granting.first().copied().unwrap_or(u64::MAX);
-        let mut wakes = false;
-        while mailbox.held_breaks.front().is_some_and(|(below, _)| *below <= first) {
-            let Some((_, frame)) = mailbox.held_breaks.pop_front() else { break };
-            mailbox.left.push_back(Left::Frame(frame.into()));
-            wakes = true;
-        }
-        drop(mailbox);
-        if wakes {
-            (self.wake)();
-        }
-    }
-    /// Sends the notification of a break.
-    pub fn send_break(&self, frame: Vec<u8>) {
-        let mut mailbox = self.mailbox.lock();
-        if !mailbox.closed && !mailbox.granting.is_empty() {
-            let below = mailbox.next_granting;
-            return mailbox.held_breaks.push_back((below, frame));
-        }
-        drop(mailbox);
-        self.send(frame);
     }
     fn send_unsent(&self, frame: Unsent) {
         {
@@ -291,7 +239,7 @@ pub struct Channel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sessions::work::Without;
+    use crate::sessions::work::{Ran, Without};
 
     /// Frees nothing before it is dropped.
     struct Answer(Vec<u8>, Arc<AtomicUsize>);
@@ -429,27 +377,6 @@ mod tests {
         assert_eq!(peer.mailbox.lock().left.len(), 1, "whoever writes so much keeps others waiting");
     }
 
-    #[test]
-    fn a_break_is_sent_behind_the_answers_that_came_before_it() {
-        let (peer, _, woken, freed) = peer(100);
-        let peer = Arc::new(peer);
-        let first = peer.begin_granting();
-        let second = peer.begin_granting();
-        peer.send_break(b"break".to_vec());
-        // One that begins later does not keep it longer.
-        let third = peer.begin_granting();
-        assert!(peer.finish(Box::new(Answer(b"second".to_vec(), freed.clone())), false).is_none());
-        drop(second);
-        assert_eq!(peer.mailbox.lock().left.len(), 1, "the break waits for the first");
-        assert!(peer.finish(Box::new(Answer(b"first".to_vec(), freed)), false).is_none());
-        drop(first);
-        assert!(matches!(peer.mailbox.lock().left.get(2), Some(Left::Frame(f)) if f.frame == b"break"));
-        assert_eq!(woken.load(Ordering::Relaxed), 3);
-        drop(third);
-        peer.send_break(b"at once".to_vec());
-        assert_eq!(peer.mailbox.lock().left.len(), 4);
-    }
-
     /// A request that waited.
     struct Message(Arc<Peer>, Arc<AtomicUsize>);
 
@@ -460,14 +387,14 @@ mod tests {
         fn without(&self, _: u64) -> Without {
             Without::Forgotten
         }
-        fn run(self: Box<Self>, _: &mut Vec<u8>, _: bool) -> Option<Box<dyn BlockingWork>> {
-            None
+        fn run(self: Box<Self>, _: &mut Vec<u8>, _: bool) -> Ran {
+            Ran::default()
         }
-        fn run_beside(self: Box<Self>, _: &mut Vec<u8>) -> Option<Box<dyn BlockingWork>> {
-            None
+        fn run_beside(self: Box<Self>, _: &mut Vec<u8>) -> Ran {
+            Ran::default()
         }
-        fn abort(self: Box<Self>, _: arden_wire::NtStatus, _: &mut Vec<u8>) -> Option<Box<dyn BlockingWork>> {
-            None
+        fn abort(self: Box<Self>, _: arden_wire::NtStatus, _: &mut Vec<u8>) -> Ran {
+            Ran::default()
         }
         fn detach(self: Box<Self>) -> Box<dyn BlockingWork> {
             unreachable!("whoever has it back does this")

@@ -20,7 +20,7 @@ use arden_wire::{
 };
 
 use crate::{
-    base::time::Time,
+    base::{grants::AllGrants, time::Time},
     model::{Negotiated, SessionTables},
     sessions::{
         Channel, Peer,
@@ -89,13 +89,14 @@ pub struct NewSession {
 }
 
 impl Session {
-    pub fn new(n: &Negotiated, new: NewSession) -> Session {
+    pub fn new(n: &Negotiated, grants: &AllGrants, new: NewSession) -> Session {
         let client = ClientId(crate::sessions::crypto::client_identity(n.client_guid, &new.user.user));
+        let of_client = (client, grants.of(client));
         Session {
             id: new.id,
             dialect: n.dialect,
             client,
-            tables: Arc::new(SessionTables::new(new.serial, new.id, client, new.user, new.encrypt_data)),
+            tables: Arc::new(SessionTables::new((new.serial, new.id), of_client, new.user, new.encrypt_data)),
             ip: new.ip,
             signing_algorithm: n.signing,
             created: new.time.now,

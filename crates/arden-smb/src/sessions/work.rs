@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arden_auth::Token;
 use arden_wire::NtStatus;
 
-use crate::sessions::Peer;
+use crate::{base::grants::Granting, sessions::Peer};
 
 /// What becomes of a request that waits when its connection is lost, [MS-SMB2] 3.3.7.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +18,30 @@ pub enum Without {
     GoesOn,
 }
 
+/// What running a message leaves.
+#[derive(Default)]
+pub struct Ran {
+    /// It has to run on where it may block.
+    pub rest: Option<Box<dyn BlockingWork>>,
+    /// To be dropped when what was answered is on its way: breaks of what it grants are held until then.
+    pub granting: Vec<Granting>,
+}
+
+impl From<Option<Box<dyn BlockingWork>>> for Ran {
+    fn from(rest: Option<Box<dyn BlockingWork>>) -> Ran {
+        Ran { rest, granting: Vec::new() }
+    }
+}
+
+/// The frame that answers a message.
+#[derive(Default)]
+pub struct Answered {
+    /// Empty where there is none yet.
+    pub frame: Vec<u8>,
+    /// As in [`Ran`].
+    pub granting: Vec<Granting>,
+}
+
 /// A message whose current request waits for somebody else.
 pub trait Parked: Send {
     fn peer(&self) -> &Arc<Peer>;
@@ -27,13 +51,13 @@ pub trait Parked: Send {
 
     /// The wait is over: runs on, and appends what is answered to `out`. What is left has to run where it may block; nothing
     /// is where `may_block`.
-    fn run(self: Box<Self>, out: &mut Vec<u8>, may_block: bool) -> Option<Box<dyn BlockingWork>>;
+    fn run(self: Box<Self>, out: &mut Vec<u8>, may_block: bool) -> Ran;
 
     /// The same on a thread that may not block, beside its connection.
-    fn run_beside(self: Box<Self>, out: &mut Vec<u8>) -> Option<Box<dyn BlockingWork>>;
+    fn run_beside(self: Box<Self>, out: &mut Vec<u8>) -> Ran;
 
     /// Ends the current request with `status`, and runs on with the rest.
-    fn abort(self: Box<Self>, status: NtStatus, out: &mut Vec<u8>) -> Option<Box<dyn BlockingWork>>;
+    fn abort(self: Box<Self>, status: NtStatus, out: &mut Vec<u8>) -> Ran;
 
     /// The wait is over, and the connection is gone: what is left to do, where it may block.
     fn detach(self: Box<Self>) -> Box<dyn BlockingWork>;
@@ -54,19 +78,19 @@ pub trait BlockingWork: Send {
     /// The connection that it came over.
     fn peer(&self) -> &Arc<Peer>;
 
-    /// Runs to the end, or to a wait. The frame that answers it; empty where there is none yet. What its message was in is left in `spent`
-    /// where nobody needs it any more.
-    fn answer(self: Box<Self>, spent: &mut Vec<u8>) -> Vec<u8>;
+    /// Runs to the end, or to a wait. What its message was in is left in `spent` where nobody needs it any more.
+    fn answer(self: Box<Self>, spent: &mut Vec<u8>) -> Answered;
 }
 
 impl dyn BlockingWork {
     /// Runs it, and leaves the answer to its connection.
     pub fn run(self: Box<Self>) {
         let peer = self.peer().clone();
-        let frame = self.answer(&mut Vec::new());
+        let Answered { frame, granting } = self.answer(&mut Vec::new());
         if !frame.is_empty() {
             peer.send(frame);
         }
+        drop(granting);
     }
 }
 

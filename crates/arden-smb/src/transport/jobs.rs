@@ -15,7 +15,7 @@ use crate::{
         time::Time,
     },
     server::{Server, Work},
-    sessions::work::BlockingWork,
+    sessions::work::{Answered, BlockingWork},
     transport::buffer::Returned,
 };
 
@@ -98,7 +98,7 @@ fn begin_for(
 fn run(job: Box<dyn BlockingWork>, mut held: Held, payer: Option<Arc<Payer>>) {
     held.server.trees.set_time(Time::read());
     let (peer, mut spent) = (job.peer().clone(), Vec::new());
-    let mut frame = job.answer(&mut spent);
+    let Answered { mut frame, granting } = job.answer(&mut spent);
     if let (Some(payer), Some(of)) = (payer, &held.of)
         && spent.capacity() >= of.returned.0
     {
@@ -112,6 +112,7 @@ fn run(job: Box<dyn BlockingWork>, mut held: Held, payer: Option<Arc<Payer>>) {
     if !frame.is_empty() {
         peer.send_holding(frame, Box::new(held));
     }
+    drop(granting);
 }
 
 fn begin_all(works: Vec<Work>) {

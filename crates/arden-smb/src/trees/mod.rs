@@ -35,6 +35,7 @@ pub(crate) use revoke::Standing;
 use crate::{
     base::{
         config::{Interface, ServerConfig},
+        grants::AllGrants,
         metrics::Metrics,
         time::Time,
         usage::Usage,
@@ -81,6 +82,7 @@ pub struct Trees {
     pub(crate) pending_creates: PendingCreates,
     pub(crate) usn_waits: UsnWaits,
     pub(crate) openings: Openings,
+    pub(crate) grants: AllGrants,
     /// Sessions of this node and of others that have ended, and what they had open here.
     pub endings: Arc<Endings>,
     /// Itself, as the open table knows it.
@@ -116,6 +118,7 @@ impl Trees {
             pending_creates: PendingCreates::default(),
             usn_waits: UsnWaits::default(),
             openings: Openings::default(),
+            grants: AllGrants::default(),
             endings: Arc::default(),
             owner: Owner::new(Arc::new(Events(weak.clone()))),
             deferred: DeferredWork::default(),

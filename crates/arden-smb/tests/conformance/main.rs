@@ -18,6 +18,7 @@ mod failover;
 mod file_system;
 mod fsctls;
 mod gates;
+mod grants;
 mod hostile;
 mod info;
 mod integrity;

@@ -7,7 +7,7 @@ use arden_smb::{
     conn::Connection,
     sessions::{
         Peer,
-        work::{BlockingWork, Parked, Without},
+        work::{BlockingWork, Parked, Ran, Without},
     },
     time::Time,
 };
@@ -310,15 +310,15 @@ impl Parked for GoesOn {
     fn without(&self, _peer_id: u64) -> Without {
         Without::Forgotten
     }
-    fn run(self: Box<Self>, out: &mut Vec<u8>, _may_block: bool) -> Option<Box<dyn BlockingWork>> {
+    fn run(self: Box<Self>, out: &mut Vec<u8>, _may_block: bool) -> Ran {
         out.extend_from_slice(b" final");
         self.0.send(b" later".to_vec());
-        None
+        Ran::default()
     }
-    fn run_beside(self: Box<Self>, out: &mut Vec<u8>) -> Option<Box<dyn BlockingWork>> {
+    fn run_beside(self: Box<Self>, out: &mut Vec<u8>) -> Ran {
         self.run(out, false)
     }
-    fn abort(self: Box<Self>, _status: NtStatus, out: &mut Vec<u8>) -> Option<Box<dyn BlockingWork>> {
+    fn abort(self: Box<Self>, _status: NtStatus, out: &mut Vec<u8>) -> Ran {
         self.run(out, false)
     }
     fn detach(self: Box<Self>) -> Box<dyn BlockingWork> {

@@ -28,6 +28,8 @@ mod failover;
 mod file_system;
 #[path = "../conformance/fsctls.rs"]
 mod fsctls;
+#[path = "../conformance/grants.rs"]
+mod grants;
 #[path = "../conformance/hostile.rs"]
 mod hostile;
 #[path = "../conformance/info.rs"]

@@ -203,9 +203,11 @@ fn a_break_comes_behind_the_answer_that_grants_what_it_takes() {
     until(|| lab.server.trees.opens().len() == 1, "the owner has not granted it");
     let second = two.starts(want("file").existing());
     front.hold_answers(false);
-    let come = || one.connection.as_ref().expect("it is connected").peer().mailbox.lock().left.len();
-    until(|| come() == 2, "the answer and the break do not come");
-    one.pump();
+    let come = |c: &mut Client| {
+        c.pump();
+        (c.inbox.len() == 2).then_some(())
+    };
+    one.comes(come).expect("the answer and the break do not come");
     let order: Vec<_> = one.inbox.iter().map(|r| r.header.command).collect();
     assert_eq!(order, [Command::Create as u16, Command::OplockBreak as u16]);
     one.opened(first);

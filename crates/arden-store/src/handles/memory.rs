@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use arden_lock::{Mutex, ranks};
 
-use super::{HandleChange, HandleStore};
+use super::{Committed, HandleChange, HandleStore};
 use crate::{commit::ScopeId, error::StoreError, store::Result};
 
 /// A `HandleStore` that lasts as long as the process.
@@ -13,6 +13,9 @@ pub struct MemoryHandles {
     state: Mutex<State, ranks::MemoryHandles>,
 }
 
+/// A commit that nobody waits for, and who is told.
+type Held = (ScopeId, Committed);
+
 #[derive(Default)]
 struct State {
     durable: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -20,6 +23,8 @@ struct State {
     commits: u64,
     /// So many commits fail.
     failing: u64,
+    /// Who commits without waiting is told when this is taken away.
+    held: Option<Vec<Held>>,
     /// So many batches more are durable as soon as they are put, then nothing is any more.
     dies_after: Option<u64>,
 }
@@ -56,6 +61,14 @@ impl MemoryHandles {
     pub fn fail_commits(&self, commits: u64) {
         self.state.lock().failing = commits;
     }
+    /// From now on there are commits that nobody waits for, and none of them ends before `release_commits`.
+    pub fn hold_commits(&self) {
+        self.state.lock().held = Some(Vec::new());
+    }
+    pub fn release_commits(&self) {
+        let held = self.state.lock().held.take();
+        held.into_iter().flatten().for_each(|(scope, done)| done(self.commit(scope)));
+    }
     /// Commits that had something to do.
     pub fn commits(&self) -> u64 {
         self.state.lock().commits
@@ -91,5 +104,14 @@ impl HandleStore for MemoryHandles {
             state.write(waiting);
         }
         Ok(())
+    }
+    fn commits_later(&self) -> bool {
+        self.state.lock().held.is_some()
+    }
+    fn commit_later(&self, scope: ScopeId, _files: bool, done: Committed) {
+        if let Some(held) = &mut self.state.lock().held {
+            return held.push((scope, done));
+        }
+        done(self.commit(scope));
     }
 }

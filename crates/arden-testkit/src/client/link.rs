@@ -413,7 +413,7 @@ impl Client {
     }
 
     /// What has to come. With two nodes nothing says when it does.
-    pub(super) fn comes<T>(&mut self, mut found: impl FnMut(&mut Client) -> Option<T>) -> Option<T> {
+    pub fn comes<T>(&mut self, mut found: impl FnMut(&mut Client) -> Option<T>) -> Option<T> {
         let end = Instant::now() + ELSEWHERE_WAIT;
         loop {
             let is_late = self.behind.is_none() || self.connection.is_none() || Instant::now() > end;

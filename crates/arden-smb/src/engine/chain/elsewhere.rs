@@ -5,10 +5,10 @@ use std::sync::{Arc, atomic::Ordering};
 
 use arden_wire::NtStatus;
 
-use super::{Bytes, Chain, Job, Rest, State, run};
+use super::{Bytes, Chain, Job, State, run};
 use crate::sessions::{
     Peer,
-    work::{BlockingWork, Parked, Without},
+    work::{BlockingWork, Parked, Ran, Without},
 };
 
 /// A message whose current request another engine has, and what it has answered so far. No thread is kept for it.
@@ -45,19 +45,19 @@ impl Parked for AskedElsewhere {
         self.chain.without(peer_id)
     }
 
-    fn run_beside(mut self: Box<Self>, out: &mut Vec<u8>) -> Rest {
+    fn run_beside(mut self: Box<Self>, out: &mut Vec<u8>) -> Ran {
         self.chain.state.beside = true;
         self.run(out, false)
     }
 
-    fn run(self: Box<Self>, out: &mut Vec<u8>, may_block: bool) -> Rest {
+    fn run(self: Box<Self>, out: &mut Vec<u8>, may_block: bool) -> Ran {
         self.go_on(|Chain { message, mut state }, begun| {
             state.restore_frame(out, &begun);
             run(Bytes::Owned(message), state, out, may_block)
         })
     }
 
-    fn abort(mut self: Box<Self>, status: NtStatus, out: &mut Vec<u8>) -> Rest {
+    fn abort(mut self: Box<Self>, status: NtStatus, out: &mut Vec<u8>) -> Ran {
         let i = self.chain.state.next;
         self.chain.state.elements[i].refused = Some(status);
         self.run(out, false)
@@ -73,8 +73,8 @@ impl Parked for AskedElsewhere {
 
 /// Runs the message on when the engine that has its current request has answered.
 pub(super) fn run_when_answered(message: Bytes<'_>, mut state: State, out: Vec<u8>) {
-    // Nothing is granted here, and the other node may be long.
-    state.granting = None;
+    // The other node may be long, and holds the breaks of what it grants itself until it has answered.
+    let paused = state.pause_granting();
     let (server, peer) = (state.server.clone(), state.peer.clone());
     let Some(asked) = state.in_flight.elsewhere.clone() else {
         debug_assert!(false, "an engine that asked another says which");
@@ -90,9 +90,12 @@ pub(super) fn run_when_answered(message: Bytes<'_>, mut state: State, out: Vec<u
         peer.elsewhere_held.fetch_add(1, Ordering::Relaxed);
     }
     peer.pending.lock().begin_job();
-    let message = AskedElsewhere { chain: Chain { message: message.into_owned(), state }, out, bytes, is_held };
-    asked.when_answered(Box::new(move |here| match here {
-        true => server.go_on_here(peer, Box::new(message), bytes),
-        false => server.go_on(peer, Box::new(message)),
+    let mut message = AskedElsewhere { chain: Chain { message: message.into_owned(), state }, out, bytes, is_held };
+    asked.when_answered(Box::new(move |here| {
+        message.chain.state.grant_again(&paused);
+        match here {
+            true => server.go_on_here(peer, Box::new(message), bytes),
+            false => server.go_on(peer, Box::new(message)),
+        }
     }));
 }

@@ -30,7 +30,7 @@ impl Finished {
     /// for their connections, which sign and send them side by side.
     fn hand_over(mut self) {
         let (server, peer) = (self.state.server.clone(), self.state.peer.clone());
-        let granting = self.state.granting.take();
+        let granting = self.state.take_granting();
         let alone = server.committing.fetch_sub(1, Ordering::Relaxed) == 1;
         if let Some(undelivered) = peer.finish(Box::new(self), alone) {
             server.trees.defer(Deferred::Other(Box::new(move || drop(undelivered))));
