@@ -154,7 +154,7 @@ impl Fs {
             cause: r.cause,
         };
         let (cache, open) = match self.table.admit(&admission)? {
-            Admitted::Wait(wait) => return Ok(Outcome::Wait(wait)),
+            Admitted::Wait(wait) | Admitted::ShutOut(wait) => return Ok(Outcome::Wait(wait)),
             Admitted::In(e) => (e.cache, self.new_open(r, e, granted, &node, true)),
         };
         if self.table.unlinks.load(Ordering::Acquire) != seen && r.by_id.is_none() && !self.still_there(r, &node) {
@@ -274,16 +274,22 @@ impl Fs {
             changed_at: if directory { node.stat()?.change.0 } else { 0 },
             cause: r.cause,
         };
-        let admitted = self.table.admit(&admission).inspect_err(|_| {
-            // What sharing or a limit refuses is not left behind.
+        let take_back = || {
             let _ = if created_base { base.unlink(by) } else { node.unlink(by) };
             self.table.unlinks.fetch_add(1, Ordering::AcqRel);
-        })?;
+        };
+        // What sharing or a limit refuses is not left behind.
+        let admitted = self.table.admit(&admission).inspect_err(|_| take_back())?;
         let (cache, open) = match admitted {
             // Somebody opened the new file before its creator did.
             Admitted::Wait(wait) => {
                 self.table.cancel_wait(wait);
                 return Ok(Outcome::Again);
+            }
+            // It is created anew, perhaps in another file that has the name by then.
+            Admitted::ShutOut(wait) => {
+                take_back();
+                return Ok(Outcome::Wait(wait));
             }
             Admitted::In(e) => (e.cache, self.new_open(r, e, granted, &node, false)),
         };

@@ -11,7 +11,7 @@ use crate::{
     error::{NotDone, StoreError},
     name::{NtPath, PathWants, eq_fold, is_short},
     store::{BasicUpdate, ChangeKind, Lookup, Named, NodeRef, Replace, Result},
-    table::{WaitPlace, effects::Effects, file::FileState, notify::Told},
+    table::{Shut, WaitPlace, effects::Effects, file::FileState, notify::Told},
 };
 
 /// Where a name is to be, and what is there now.
@@ -46,6 +46,8 @@ fn raced<T>(how: NameChange, mut attempt: impl FnMut() -> Result<T>) -> Result<T
 
 /// Either done checking, or a break to wait for.
 type Checked = Result<Option<WaitId>>;
+/// The same of what makes way for the name: nobody opens it until the change is made.
+type MakesWay<'a> = Result<Step<Option<Shut<'a>>>>;
 
 impl Fs {
     /// `to` is the whole new path below the root, or a stream alone for the stream that is open.
@@ -84,9 +86,10 @@ impl Fs {
         if open.directory && (moves_to.id() == open.node.id() || open.node.is_above(moves_to)?) {
             return Err(StoreError::InvalidParameter.into());
         }
-        if let Some(wait) = self.check_rename(open, &target, same_file, how, cause)? {
-            return Ok(Step::Wait(wait));
-        }
+        let shut = match self.check_rename(open, &target, same_file, how, cause)? {
+            Step::Done(shut) => shut,
+            Step::Wait(wait) => return Ok(Step::Wait(wait)),
+        };
         let replaced = target.existing.is_some() && !same_file;
         let before = open.node.trail();
         let replace = target.replaceable(how);
@@ -94,6 +97,7 @@ impl Fs {
         if replaced {
             self.table.unlinks.fetch_add(1, Ordering::AcqRel);
         }
+        drop(shut);
         self.after_rename(cause.scope, open, &before, stays, replaced);
         Ok(Step::Done(()))
     }
@@ -118,21 +122,24 @@ impl Fs {
         same_file: bool,
         how: NameChange,
         cause: Cause<'_>,
-    ) -> Checked {
+    ) -> MakesWay<'_> {
         // Also where the name stays in its directory.
         self.check_new_name(open, target)?;
-        if let Some(existing) = target.existing.as_ref().filter(|_| !same_file)
-            && let Some(wait) = self.check_replace(open, target, existing, how, cause)?
-        {
-            return Ok(Some(wait));
-        }
+        let shut = match target.existing.as_ref().filter(|_| !same_file) {
+            Some(existing) => match self.check_replace(open, target, existing, how, cause)? {
+                Step::Done(shut) => shut,
+                wait => return Ok(wait),
+            },
+            None => None,
+        };
         if let Some(wait) = self.check_target_parent(open, &target.parent, cause)? {
-            return Ok(Some(wait));
+            return Ok(Step::Wait(wait));
         }
         if let Some(wait) = self.break_handles(open, false, cause)? {
-            return Ok(Some(wait));
+            return Ok(Step::Wait(wait));
         }
-        if open.directory { self.check_nothing_open_below(open, cause) } else { Ok(None) }
+        let below = if open.directory { self.check_nothing_open_below(open, cause)? } else { None };
+        Ok(below.map_or(Step::Done(shut), Step::Wait))
     }
 
     /// The directory of the new name is opened for adding, [MS-FSA] 2.1.5.15.12 and 2.1.5.15.7.
@@ -164,7 +171,7 @@ impl Fs {
         existing: &NodeRef,
         how: NameChange,
         cause: Cause<'_>,
-    ) -> Checked {
+    ) -> MakesWay<'_> {
         if !how.replace {
             return Err(StoreError::NameCollision.into());
         }
@@ -178,18 +185,26 @@ impl Fs {
         }
         // Before anybody's caching is broken for it.
         self.check_may_replace(open, target, existing, read_only)?;
-        if let Some(file) = self.table.find(existing.id()) {
-            let mut inner = file.lock();
-            inner.check_not_deleted(None)?;
-            if inner.has_absent_owner(None) && how.posix {
-                return Err(StoreError::HeldByAbsentOwner.into());
+        if how.posix {
+            // Opens of it go on without a name.
+            if let Some(file) = self.table.find(existing.id()) {
+                let mut inner = file.lock();
+                inner.check_not_deleted(None)?;
+                if inner.has_absent_owner(None) {
+                    return Err(StoreError::HeldByAbsentOwner.into());
+                }
             }
-            if inner.open_count() > 0 && !how.posix {
+            return Ok(Step::Done(None));
+        }
+        match self.table.shut_unused(existing.id()) {
+            Ok(shut) => Ok(Step::Done(Some(shut))),
+            Err(file) => {
+                let mut inner = file.lock();
+                inner.check_not_deleted(None)?;
                 let wait = self.break_all_handles(&open.owner, &file, inner, cause)?;
-                return if wait.is_some() { Ok(wait) } else { Err(StoreError::TargetInUse.into()) };
+                Ok(Step::Wait(wait.ok_or(StoreError::TargetInUse)?))
             }
         }
-        Ok(None)
     }
 
     /// Handle caching, of batch oplocks too, ends on the file. None: there was none.
@@ -388,6 +403,7 @@ impl Fs {
             (Some(new), Some(own)) if eq_fold(own, new) => return Ok(Step::Done(())),
             _ => {}
         }
+        let _shut = self.table.shut(&open.file);
         self.check_stream_target(open, name, how)?;
         if let Some(wait) = self.break_handles(open, false, cause)? {
             return Ok(Step::Wait(wait));
@@ -464,19 +480,23 @@ impl Fs {
             cause.scope.relies_on(open);
             return Ok(Step::Done(()));
         }
-        if let Some(existing) = &target.existing {
-            if same_file {
-                return Err(StoreError::NameCollision.into());
-            }
-            if let Some(wait) = self.check_replace(open, &target, existing, how, cause)? {
-                return Ok(Step::Wait(wait));
-            }
-        }
+        let shut = match &target.existing {
+            None => None,
+            Some(_) if same_file => return Err(StoreError::NameCollision.into()),
+            Some(existing) => match self.check_replace(open, &target, existing, how, cause)? {
+                Step::Done(shut) => shut,
+                Step::Wait(wait) => return Ok(Step::Wait(wait)),
+            },
+        };
         if let Some(wait) = self.break_handles(open, false, cause)? {
             return Ok(Step::Wait(wait));
         }
         let replace = target.replaceable(how);
         open.node.link_replacing(cause.scope.changes(open), &*target.parent, &target.name, replace)?;
+        if target.existing.is_some() {
+            self.table.unlinks.fetch_add(1, Ordering::AcqRel);
+        }
+        drop(shut);
         let mut trail = target.parent.trail();
         trail.push(Named { directory: target.parent.id(), name: target.name });
         let told = (ChangeKind::Added, &*trail, None);

@@ -53,6 +53,8 @@ pub(crate) struct Entered {
 pub(crate) enum Admitted {
     In(Entered),
     Wait(WaitId),
+    /// Something else is taking its place.
+    ShutOut(WaitId),
 }
 
 impl OpenTable {
@@ -97,6 +99,9 @@ impl OpenTable {
     ) -> Result<Admitted, StoreError> {
         let stream = a.node.stream();
         inner.check_not_deleted(stream)?;
+        if inner.shut > 0 {
+            return self.wait_until_open(a, inner);
+        }
         let lease = match &a.cache {
             CacheRequest::Lease(l) => Some(LeaseId { client: a.client, key: l.key }),
             _ => None,

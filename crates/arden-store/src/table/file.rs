@@ -51,6 +51,10 @@ pub(crate) struct FileInner {
     pub unlinked: bool,
     /// Calls that wait for a break to end.
     pub waiters: Vec<WaitId>,
+    /// Changes under way that put something else in place of the file, or of a stream of it: see `table::shut`.
+    pub shut: u32,
+    /// Opens that wait for their end.
+    pub shut_out: Vec<WaitId>,
     /// Opens whose `owner_absent` is set: while 0, nobody has to look.
     absent_owners: u32,
     pub write_time: WriteTime,

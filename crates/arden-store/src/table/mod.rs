@@ -16,6 +16,7 @@ mod open;
 mod read_ahead;
 mod restore;
 pub(crate) mod share;
+mod shut;
 pub(crate) mod valid;
 pub(crate) mod write_time;
 
@@ -42,6 +43,7 @@ pub use open::Open;
 pub(crate) use open::{ANY_COPY, HeldTimes, Listing};
 use read_ahead::ReadAhead;
 pub(crate) use restore::Restored;
+pub(crate) use shut::Shut;
 
 use crate::{
     commit::{Cause, CommitScope},
@@ -346,7 +348,7 @@ impl OpenTable {
     pub(crate) fn forget_if_idle(&self, file: &Arc<FileState>) {
         let mut shard = self.file_shard(&file.id).lock();
         let mut inner = file.lock();
-        if !inner.dead && inner.open_count() == 0 && inner.deletes.is_empty() {
+        if !inner.dead && inner.open_count() == 0 && inner.deletes.is_empty() && inner.shut == 0 {
             inner.dead = true;
             shard.remove(&file.id);
         }

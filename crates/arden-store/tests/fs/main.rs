@@ -3,11 +3,13 @@
 mod commits;
 mod cost;
 mod delete;
+mod hooked;
 mod leases;
 mod locks;
 mod more;
 mod notify;
 mod open;
+mod races;
 mod random;
 mod rename;
 mod scope;

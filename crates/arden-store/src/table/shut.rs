@@ -1,0 +1,59 @@
+//! A file that another takes the place of, or with a stream that does so within it: between the look at who has it open and the
+//! end of the change nobody opens it. No lock is held meanwhile, as the store may wait for a disk.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use super::{Admission, Admitted, OpenTable, WaitPlace, file::FileInner, file::FileState};
+use crate::{error::StoreError, store::FileId};
+
+/// Opens of the file wait until this is dropped. Never kept over a wait: they would wait as long.
+pub(crate) struct Shut<'a> {
+    table: &'a OpenTable,
+    file: Arc<FileState>,
+}
+
+impl OpenTable {
+    /// Opens of the file wait from now on. Err: some are there, or its deletion is under way.
+    pub(crate) fn shut_unused(&self, id: FileId) -> Result<Shut<'_>, Arc<FileState>> {
+        loop {
+            let file = self.find_or_add(id);
+            let mut inner = file.lock();
+            if inner.dead {
+                continue;
+            }
+            if inner.open_count() > 0 || inner.unlinked || !inner.deletes.is_empty() {
+                drop(inner);
+                return Err(file);
+            }
+            inner.shut += 1;
+            drop(inner);
+            return Ok(Shut { table: self, file });
+        }
+    }
+
+    /// Further opens of a file that is open wait from now on.
+    pub(crate) fn shut(&self, file: &Arc<FileState>) -> Shut<'_> {
+        file.lock().shut += 1;
+        Shut { table: self, file: file.clone() }
+    }
+
+    /// An open that comes while the file is shut waits, and then looks its name up again.
+    pub(super) fn wait_until_open(&self, a: &Admission<'_>, inner: &mut FileInner) -> Result<Admitted, StoreError> {
+        let wait = self.new_wait(a.owner, WaitPlace::Break)?;
+        inner.shut_out.push(wait);
+        Ok(Admitted::ShutOut(wait))
+    }
+}
+
+impl Drop for Shut<'_> {
+    fn drop(&mut self) {
+        // Who looked the name up before, and comes after this, looks again.
+        self.table.unlinks.fetch_add(1, Ordering::AcqRel);
+        let mut inner = self.file.lock();
+        inner.shut -= 1;
+        let woken = if inner.shut == 0 { std::mem::take(&mut inner.shut_out) } else { Vec::new() };
+        drop(inner);
+        self.table.forget_if_idle(&self.file);
+        self.table.resume(woken);
+    }
+}
