@@ -217,6 +217,7 @@ impl OpenTable {
         let removal = self.removal(&mut inner, open);
         // Who waits for a file that goes would find its deletion pending: `removed` wakes them.
         let goes = !matches!(removal, Removal::Nothing);
+        inner.removals += u32::from(goes);
         if !goes && (wake || !inner.waiters.is_empty()) {
             inner.wake(&mut fx);
         }
@@ -298,6 +299,7 @@ impl OpenTable {
     pub(crate) fn removed(&self, scope: &CommitScope, open: &Open, names: usize, failed: bool) {
         let mut fx = Effects::default();
         let mut inner = open.file.lock();
+        inner.removals -= 1;
         self.unlinks.fetch_add(1, Ordering::AcqRel);
         if !inner.is_main(open.stream_no) && inner.at(open.stream_no).delete.take().is_some() {
             self.deletes_pending.fetch_sub(1, Ordering::Release);

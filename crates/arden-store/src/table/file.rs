@@ -51,6 +51,8 @@ pub(crate) struct FileInner {
     pub unlinked: bool,
     /// Calls that wait for a break to end.
     pub waiters: Vec<WaitId>,
+    /// Closes that are taking a name or a stream of it away: until they are done, it is known here that those go.
+    pub removals: u32,
     /// Changes under way that put something else in place of the file, or of a stream of it: see `table::shut`.
     pub shut: u32,
     /// Opens that wait for their end.

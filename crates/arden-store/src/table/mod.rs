@@ -348,7 +348,8 @@ impl OpenTable {
     pub(crate) fn forget_if_idle(&self, file: &Arc<FileState>) {
         let mut shard = self.file_shard(&file.id).lock();
         let mut inner = file.lock();
-        if !inner.dead && inner.open_count() == 0 && inner.deletes.is_empty() && inner.shut == 0 {
+        let in_use = inner.open_count() > 0 || inner.shut > 0 || inner.removals > 0;
+        if !inner.dead && !in_use && inner.deletes.is_empty() {
             inner.dead = true;
             shard.remove(&file.id);
         }

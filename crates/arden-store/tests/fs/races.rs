@@ -127,3 +127,21 @@ fn nobody_opens_a_stream_that_a_rename_replaces() {
         }
     }
 }
+
+/// [MS-FSA] 2.1.5.5: from the close that deletes a file or stream until its name is gone nobody opens it any more.
+#[test]
+fn nobody_opens_what_a_close_deletes() {
+    for (name, by) in
+        [("f", want("f").existing().share(0)), ("f:s", want("f:s").existing()), ("d", want("d").existing())]
+    {
+        let r = Race::new();
+        r.w.close(r.w.open(if name == "d" { want(name).directory() } else { want(name) }));
+        let came = r.opens(by.clone());
+        r.w.unlink(name).unwrap();
+        assert_eq!(came.lock().take().as_deref(), Some("DeletePending"), "{name}");
+        assert_eq!(r.beside.fails(by), StoreError::NotFound);
+        assert_eq!(r.w.table.open_count(), 0);
+        // Nothing is left that keeps another of the name from being opened.
+        r.w.close(r.w.open(if name == "d" { want(name).directory() } else { want(name) }));
+    }
+}
