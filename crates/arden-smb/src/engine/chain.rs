@@ -3,7 +3,6 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use arden_auth::Token;
 use arden_store::{error::StoreError, fs::WaitId, scope::RequestScope};
 use arden_wire::{
     NtStatus,
@@ -26,21 +25,25 @@ use crate::{
     },
     server::Server,
     sessions::{
-        Channel, Peer, PendingRequest, Session, SessionState,
+        Channel, Peer, Session, SessionState,
         frame::{put_frame_length, seal_frame},
         signer::{Proof, Signer, answer_signer},
-        work::{Answered, BlockingWork, Parked, Ran, Without},
+        work::{BlockingWork, Parked, Ran, Without},
     },
 };
 
+mod aside;
 mod compound;
 mod elsewhere;
 mod finished;
 mod granting;
+mod job;
 
+use aside::put_aside;
 use compound::Compound;
 use elsewhere::run_when_answered;
 use finished::Finished;
+use job::ChainJob;
 
 /// Bytes of the answers of a compound that are made at once on the reactor; the others follow elsewhere.
 const INLINE_ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -128,53 +131,6 @@ struct Frame {
 /// What is left of a message that has to run on a thread that may block; None: nothing, or it waits.
 pub type Rest = Option<Box<dyn BlockingWork>>;
 
-/// A chain and what it has answered so far.
-struct Job {
-    chain: Chain,
-    out: Vec<u8>,
-}
-
-impl Job {
-    /// `out`: the frame that was begun, moved into a buffer of its own.
-    fn rest(message: Bytes<'_>, state: State, out: Vec<u8>) -> Rest {
-        state.peer.pending.lock().begin_job();
-        Some(Box::new(Job { chain: Chain { message: message.into_owned(), state }, out }))
-    }
-}
-
-impl BlockingWork for Job {
-    fn bytes(&self) -> usize {
-        let state = &self.chain.state;
-        let asked: usize = state.elements.iter().map(|e| usize::from(e.header.credit_charge.max(1)) << 16).sum();
-        self.chain.message.len().max(asked.min(state.server.trees.config.limits.answer_bytes_max))
-    }
-
-    fn waiting_bytes(&self) -> usize {
-        let state = size_of::<State>() + self.chain.state.elements.capacity() * size_of::<Element>();
-        self.chain.message.capacity() + self.out.capacity() + state
-    }
-
-    fn user(&self) -> Option<Arc<Token>> {
-        let state = &self.chain.state;
-        let element = state.elements.get(state.next).or_else(|| state.elements.last())?;
-        element.channel.as_ref().map(|c| c.session.token())
-    }
-
-    fn peer(&self) -> &Arc<Peer> {
-        &self.chain.state.peer
-    }
-
-    fn answer(self: Box<Self>, spent: &mut Vec<u8>) -> Answered {
-        let Job { chain, mut out } = *self;
-        let peer = chain.state.peer.clone();
-        *spent = chain.message;
-        let Ran { rest, granting } = run(Bytes::Lent(spent), chain.state, &mut out, true);
-        debug_assert!(rest.is_none());
-        peer.pending.lock().end_job();
-        Answered { frame: out, granting }
-    }
-}
-
 impl Parked for Chain {
     fn peer(&self) -> &Arc<Peer> {
         &self.state.peer
@@ -207,7 +163,7 @@ impl Parked for Chain {
 
     fn detach(self: Box<Self>) -> Box<dyn BlockingWork> {
         self.state.peer.pending.lock().begin_job();
-        Box::new(Job { chain: *self, out: Vec::new() })
+        Box::new(ChainJob { chain: *self, out: Vec::new() })
     }
 }
 
@@ -246,8 +202,7 @@ fn run(mut message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: b
     let mut done = 0;
     while state.next < state.elements.len() {
         if !may_block && state.has_done_enough(out, done) {
-            let out = state.begun_frame(out);
-            return Job::rest(message, state, out).into();
+            return ChainJob::of_begun(message, state, out);
         }
         let base = state.begin_response(out);
         match state.dispatch(message.get(), out, base, may_block) {
@@ -267,8 +222,7 @@ fn run(mut message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: b
                 if state.elements[state.next].header.command != Command::Close as u16 {
                     state.in_flight.begin_work();
                 }
-                let out = state.begun_frame(out);
-                return Job::rest(message, state, out).into();
+                return ChainJob::of_begun(message, state, out);
             }
             Outcome::After => {
                 state.drop_response(out, base);
@@ -281,14 +235,15 @@ fn run(mut message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: b
             }
             Outcome::Elsewhere => {
                 state.drop_response(out, base);
-                let out = state.begun_frame(out);
                 run_when_answered(message, state, out);
                 return Ran::default();
             }
             Outcome::Pending(wait) => {
                 state.drop_response(out, base);
-                let Some(refused) = put_aside(message, state, wait, out, may_block) else { return Ran::default() };
-                (message, state) = refused;
+                match put_aside(message, state, wait, out, may_block) {
+                    Ok(refused) => (message, state) = refused,
+                    Err(ran) => return ran,
+                }
                 continue;
             }
         }
@@ -301,7 +256,7 @@ fn run(mut message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: b
             Finished::commit(commit, state, out);
             return Ran::default();
         }
-        return Job::rest(message, state, out).into();
+        return ChainJob::rest(message, state, out).into();
     }
     // Where this thread may not block, nothing that it did is due: all of it began here and ends here.
     if may_block {
@@ -316,68 +271,13 @@ fn run(mut message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: b
 fn run_after(message: Bytes<'_>, mut state: State, out: Vec<u8>) -> Ran {
     state.granting.clear();
     let (peer, after) = (state.peer.clone(), state.in_flight.take_after());
-    let Some(job) = Job::rest(message, state, out) else { return Ran::default() };
+    let Some(job) = ChainJob::rest(message, state, out) else { return Ran::default() };
     let go_on: Box<dyn FnOnce() + Send> = Box::new(move || peer.run(job));
     match after {
         Some(open) => open.after_work(go_on),
         None => go_on(),
     }
     Ran::default()
-}
-
-/// Parks the message until `wait` is over. Given back where its current request may not wait: `refused` says why.
-fn put_aside<'a>(
-    message: Bytes<'a>,
-    mut state: State,
-    wait: WaitId,
-    out: &mut Vec<u8>,
-    may_block: bool,
-) -> Option<(Bytes<'a>, State)> {
-    state.in_flight.end_work();
-    // What was answered before leaves with the interim response. What this request changed before it waits is
-    // committed with it: where that failed, the request fails and does not wait.
-    let refused = if let Err(error) = state.commit(out) {
-        Some(status::of_error(error))
-    } else if let Some(status) = state.elements[state.next].refused {
-        Some(status)
-    } else if !state.may_wait() {
-        // [MS-SMB2] 3.3.5.2.7: in the middle of a compound only a CREATE or SET_INFO may go asynchronous.
-        Some(NtStatus::INTERNAL_ERROR)
-    } else if state.async_id.is_none() && !state.go_async(out, wait, message.get().len()) {
-        Some(NtStatus::INSUFFICIENT_RESOURCES)
-    } else {
-        None
-    };
-    if refused.is_some() {
-        state.server.unpark(wait);
-        state.elements[state.next].refused = refused;
-        return Some((message, state));
-    }
-    if (may_block || state.beside) && !out.is_empty() {
-        // The interim response goes before the other that somebody else may make from now on.
-        state.peer.send(std::mem::take(out));
-    }
-    state.beside = false;
-    // It may wait for the answer to a break.
-    state.granting.clear();
-    let (server, peer) = (state.server.clone(), state.peer.clone());
-    // A CANCEL finds the request waiting and put aside, or keeps it from that.
-    let mut pending = peer.pending.lock();
-    if let Some(id) = state.async_id {
-        let element = &state.elements[state.next];
-        let session_id = element.channel.as_ref().map_or(0, |c| c.session.id);
-        let header = &element.header;
-        // The requests of a lost connection were cancelled before, and this one would not be.
-        let is_late = peer.is_closed() && header.command != Command::Create as u16;
-        if is_late || !pending.wait(id, PendingRequest { message_id: header.message_id, session_id, wait }) {
-            drop(pending);
-            server.unpark(wait);
-            state.elements[state.next].refused = Some(NtStatus::CANCELLED);
-            return Some((message, state));
-        }
-    }
-    server.park(wait, Box::new(Chain { message: message.into_owned(), state }));
-    None
 }
 
 /// The body of an ERROR response, [MS-SMB2] 2.2.2.
@@ -611,7 +511,7 @@ impl State {
             tracing::warn!(client = %self.peer.address, limit, ?wait, "pending_per_connection_max reached");
             return false;
         }
-        if !self.charge_wait(message_bytes) {
+        if !self.pays_for_wait(message_bytes) {
             return false;
         }
         let id = self.server.trees.next_id();
@@ -624,6 +524,11 @@ impl State {
         self.frame.responses.push((base, None));
         self.finish_frame(out);
         true
+    }
+
+    /// Whether the user pays for a request that waits, and for its message: since before, perhaps.
+    fn pays_for_wait(&mut self, message_bytes: usize) -> bool {
+        self.waiting.is_some() || self.charge_wait(message_bytes)
     }
 
     /// The user pays for a request that waits, and for its message. False: it is too much.

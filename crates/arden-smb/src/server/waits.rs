@@ -164,6 +164,12 @@ impl Server {
         })));
     }
 
+    /// Nobody is put aside for this wait. Its caller may hold any lock.
+    pub(crate) fn forget_wait(&self, wait: WaitId) {
+        let me = self.me.clone();
+        self.trees.defer(Deferred::Other(Box::new(move || drop(me.upgrade().and_then(|server| server.unpark(wait))))));
+    }
+
     /// Takes a waiting request back; it will not be resumed.
     pub fn unpark(&self, wait: WaitId) -> Option<Box<dyn Parked>> {
         let message = match self.waits.parked.lock().remove(&wait) {

@@ -7,6 +7,7 @@ mod absent_owner;
 mod app_instance;
 mod channels;
 mod commit_scopes;
+mod commit_waits;
 mod compounds;
 mod create;
 mod directory;

@@ -13,9 +13,6 @@ pub struct MemoryHandles {
     state: Mutex<State, ranks::MemoryHandles>,
 }
 
-/// A commit that nobody waits for, and who is told.
-type Held = (ScopeId, Committed);
-
 #[derive(Default)]
 struct State {
     durable: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -23,8 +20,8 @@ struct State {
     commits: u64,
     /// So many commits fail.
     failing: u64,
-    /// Who commits without waiting is told when this is taken away.
-    held: Option<Vec<Held>>,
+    /// Commits that nobody waits for are held here; None: there are none such.
+    held: Option<Vec<(ScopeId, Committed)>>,
     /// So many batches more are durable as soon as they are put, then nothing is any more.
     dies_after: Option<u64>,
 }
@@ -61,13 +58,20 @@ impl MemoryHandles {
     pub fn fail_commits(&self, commits: u64) {
         self.state.lock().failing = commits;
     }
-    /// From now on there are commits that nobody waits for, and none of them ends before `release_commits`.
+    /// From now on commits need no thread that waits, and are made when `release_commits` says so.
     pub fn hold_commits(&self) {
         self.state.lock().held = Some(Vec::new());
     }
+    /// How many are held.
+    pub fn held_commits(&self) -> usize {
+        self.state.lock().held.as_ref().map_or(0, Vec::len)
+    }
+    /// Makes those that are held. Commits are waited for again.
     pub fn release_commits(&self) {
         let held = self.state.lock().held.take();
-        held.into_iter().flatten().for_each(|(scope, done)| done(self.commit(scope)));
+        for (scope, done) in held.into_iter().flatten() {
+            done(self.commit(scope));
+        }
     }
     /// Commits that had something to do.
     pub fn commits(&self) -> u64 {
@@ -108,10 +112,15 @@ impl HandleStore for MemoryHandles {
     fn commits_later(&self) -> bool {
         self.state.lock().held.is_some()
     }
+    /// Of handles alone: files that lie elsewhere are not committed.
     fn commit_later(&self, scope: ScopeId, _files: bool, done: Committed) {
-        if let Some(held) = &mut self.state.lock().held {
-            return held.push((scope, done));
+        let mut state = self.state.lock();
+        match &mut state.held {
+            Some(held) => held.push((scope, done)),
+            None => {
+                drop(state);
+                done(self.commit(scope));
+            }
         }
-        done(self.commit(scope));
     }
 }

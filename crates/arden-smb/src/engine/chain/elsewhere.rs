@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use arden_wire::NtStatus;
 
-use super::{Bytes, Chain, Job, State, run};
+use super::{Bytes, Chain, ChainJob, State, run};
 use crate::sessions::{
     Peer,
     work::{BlockingWork, Parked, Ran, Without},
@@ -66,13 +66,14 @@ impl Parked for AskedElsewhere {
     fn detach(self: Box<Self>) -> Box<dyn BlockingWork> {
         self.go_on(|chain, out| {
             chain.state.peer.pending.lock().begin_job();
-            Box::new(Job { chain, out })
+            Box::new(ChainJob { chain, out })
         })
     }
 }
 
 /// Runs the message on when the engine that has its current request has answered.
-pub(super) fn run_when_answered(message: Bytes<'_>, mut state: State, out: Vec<u8>) {
+pub(super) fn run_when_answered(message: Bytes<'_>, mut state: State, out: &mut Vec<u8>) {
+    let out = state.begun_frame(out);
     // The other node may be long, and holds the breaks of what it grants itself until it has answered.
     let paused = state.pause_granting();
     let (server, peer) = (state.server.clone(), state.peer.clone());
