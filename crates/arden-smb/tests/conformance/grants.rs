@@ -17,10 +17,11 @@ fn is_behind(c: &mut Client, id: u64) {
     assert!(answer.is_some() && answer < told, "{answer:?} {told:?}");
 }
 
-/// Another client opens the file, and waits.
+/// Another client opens the file, and waits: its interim response may wait for a commit, too.
 fn other(lab: &Lab) -> (Client, u64) {
     let mut other = lab.ca_client();
-    let waits = other.starts(want("file"));
+    let waits = other.send(&want("file").req());
+    other.pump();
     (other, waits)
 }
 
@@ -37,6 +38,7 @@ fn a_break_waits_for_the_answer_that_waits_for_its_commit() {
     c.opened(id);
     assert_eq!(c.lease_break(), ("RWH".into(), "RH".into(), true));
     c.call(&lease_ack(7, "RH")).ok();
+    other.interim(waits);
     other.opened(waits);
 }
 
@@ -54,6 +56,7 @@ fn a_break_waits_for_the_answer_over_another_channel() {
     second.opened(id);
     assert_eq!(first.lease_break(), ("RWH".into(), "RH".into(), true));
     first.call(&lease_ack(7, "RH")).ok();
+    other.interim(waits);
     other.opened(waits);
 }
 
@@ -70,6 +73,7 @@ fn a_break_is_behind_the_answer_of_a_thread_that_blocks() {
     c.opened(id);
     c.one_break();
     c.call(&lease_ack(7, "RH")).ok();
+    other.interim(waits);
     other.opened(waits);
 }
 
@@ -87,5 +91,6 @@ fn a_create_without_a_cache_holds_no_breaks() {
     lab.handles.release_commits();
     c.opened(id);
     c.call(&lease_ack(7, "RH")).ok();
+    other.interim(waits);
     other.opened(waits);
 }
