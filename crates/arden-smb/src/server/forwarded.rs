@@ -117,8 +117,9 @@ impl Forwarded {
         let sessions = self.0.read();
         let found = match to {
             Recipient::Session { serial, .. } => sessions.get(&serial),
+            // The newest: it may have left the others, of which nobody knows yet.
             Recipient::Client(client) => {
-                sessions.values().filter(|e| e.tables.client == client).min_by_key(|e| e.tables.serial)
+                sessions.values().filter(|e| e.tables.client == client).max_by_key(|e| e.tables.serial)
             }
         };
         let Some(entry) = found else { return false };

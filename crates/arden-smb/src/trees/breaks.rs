@@ -7,7 +7,7 @@ use std::{
 
 use arden_store::{
     commit::CommitScope,
-    fs::{LeaseBreak, OpenId, OpenOwner, OplockLevel, WaitId},
+    fs::{LeaseBreak, OpenId, OpenOwner, OplockLevel, WaitId, lease_state},
 };
 
 use arden_lock::{Mutex, ranks};
@@ -158,11 +158,26 @@ impl Trees {
                 Some(_) => return,
                 None => {}
             }
-            for (session, open) in opens {
+            // Where the client is connected, and has not taken them up yet, it is told there. It can answer without them.
+            let (waiting, mut closing): (Vec<_>, Vec<_>) =
+                opens.into_iter().partition(|(_, open)| outlasts(open, b.to));
+            if waiting.is_empty() || !self.notify(Recipient::Client(b.client), &told) {
+                closing.extend(waiting);
+            }
+            for (session, open) in closing {
                 self.leave_unanswered(scope, open, session.is_some());
             }
             return;
         }
+    }
+}
+
+/// Whether an open that waits for its client does so also while its lease breaks to `to`, [MS-SMB2] 3.3.4.7.
+fn outlasts(open: &SmbOpen, to: u32) -> bool {
+    match open.state.lock().durability {
+        Durability::Persistent { .. } | Durability::Resilient { .. } => true,
+        Durability::V1 { .. } | Durability::V2 { .. } => to & lease_state::HANDLE != 0,
+        Durability::None => false,
     }
 }
 

@@ -252,3 +252,49 @@ fn the_epoch_goes_on_from_what_the_client_knows() {
     let f = c.open(how.context(tag::LEASE, lease));
     assert_eq!(le_u16(f.context(tag::LEASE).unwrap(), 48), 40);
 }
+
+/// [MS-SMB2] 3.3.4.7: the notification goes to any connection of the client, also where it has not taken up its handle yet, and by
+/// that no durable handle is lost whose lease keeps handle caching.
+#[test]
+fn a_client_that_is_back_without_its_handle_is_told() {
+    for kind in ["persistent", "durable", "resilient"] {
+        let lab = Lab::new();
+        let mut c = lab.ca_client();
+        let f = match kind {
+            "persistent" => c.open(under_lease().persistent(GUID, 0)),
+            "durable" => c.open(under_lease().durable_v2(GUID, 0)),
+            _ => c.open(under_lease()),
+        };
+        if kind == "resilient" {
+            c.fsctl(f.id, fsctl::LMR_REQUEST_RESILIENCY, &resiliency(60_000), 0);
+        }
+        c.disconnect();
+        let mut c = lab.ca_again(c.guid);
+        let mut other = lab.ca_client();
+        let waiting = other.starts(want("file"));
+        assert_eq!(c.lease_break(), ("RWH".into(), "RH".into(), true), "{kind}");
+        assert!(other.waits(waiting), "{kind}");
+        c.call(&lease_ack(1, "RH")).ok();
+        other.opened(waiting);
+        let back = match kind {
+            "persistent" => c.open(under_lease().reconnect_persistent(f.id, GUID)),
+            "durable" => c.open(under_lease().reconnect_v2(f.id, GUID)),
+            _ => c.open(under_lease().reconnect(f.id)),
+        };
+        assert_eq!(back.lease(), "RH", "{kind}");
+        assert!(c.breaks().is_empty(), "{kind}");
+    }
+}
+
+/// The same section: without handle caching a durable handle that waits for its client is closed, be the client connected or not.
+#[test]
+fn a_durable_handle_that_is_to_lose_handle_caching_gives_way() {
+    let lab = Lab::new();
+    let mut c = lab.client();
+    let f = c.open(under_lease().share(0).durable_v2(GUID, 0));
+    c.disconnect();
+    let mut c = lab.client_again(c.guid, Dialect::Smb311);
+    lab.client().open(want("file"));
+    assert!(c.breaks().is_empty());
+    assert_eq!(c.fails(under_lease().share(0).reconnect_v2(f.id, GUID)), NtStatus::OBJECT_NAME_NOT_FOUND);
+}
