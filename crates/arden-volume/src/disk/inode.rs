@@ -306,14 +306,23 @@ impl Extent {
         }
         out
     }
-    pub fn decode(file_block: u64, value: &[u8]) -> VolResult<Extent> {
-        let mut r = Reader::new(value);
-        let (dev_block, birth) = (r.u64()?, r.u32()?);
-        let n = r.remaining() / 8;
-        if r.remaining() % 8 != 0 || n == 0 || n as u64 > EXTENT_BLOCKS_MAX {
+    /// Its first block of the file and the one behind it.
+    pub fn blocks_of(file_block: u64, value: &[u8]) -> VolResult<(u64, u64)> {
+        let sums = value.len().saturating_sub(12);
+        let n = sums as u64 / 8;
+        if sums % 8 != 0 || n == 0 || n > EXTENT_BLOCKS_MAX {
             return Err(VolError::Corrupt("extent"));
         }
-        if file_block > u64::MAX / BLOCK as u64 - EXTENT_BLOCKS_MAX || dev_block > u64::MAX / BLOCK as u64 {
+        if file_block > u64::MAX / BLOCK as u64 - EXTENT_BLOCKS_MAX {
+            return Err(VolError::Corrupt("extent"));
+        }
+        Ok((file_block, file_block + n))
+    }
+    pub fn decode(file_block: u64, value: &[u8]) -> VolResult<Extent> {
+        Extent::blocks_of(file_block, value)?;
+        let mut r = Reader::new(value);
+        let (dev_block, birth) = (r.u64()?, r.u32()?);
+        if dev_block > u64::MAX / BLOCK as u64 {
             return Err(VolError::Corrupt("extent"));
         }
         let (sums, _) = r.rest().as_chunks();

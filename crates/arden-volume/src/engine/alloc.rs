@@ -475,6 +475,20 @@ pub struct Reserved<'a> {
     pub runs: Vec<Run>,
 }
 
+impl Reserved<'_> {
+    /// The runs of the first `blocks` blocks, and those of the others.
+    pub fn split(&self, blocks: u64) -> (Vec<Run>, Vec<Run>) {
+        let (mut first, mut rest, mut left) = (Vec::new(), Vec::new(), blocks);
+        for run in &self.runs {
+            let n = run.len.min(left);
+            left -= n;
+            first.extend((n > 0).then_some(Run { start: run.start, len: n }));
+            rest.extend((n < run.len).then_some(Run { start: run.start + n, len: run.len - n }));
+        }
+        (first, rest)
+    }
+}
+
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
         if !self.runs.is_empty() {

@@ -9,7 +9,7 @@ use crate::{
     disk::{
         error::{VolError, VolResult},
         inode::Extent,
-        keys::{self, Key},
+        keys::{self, Key, Val},
         run::Run,
         superblock::Counters,
         treenode::ENTRY_MAX,
@@ -33,12 +33,24 @@ const OP_DIRTY: u8 = 7;
 const OP_NEXT_ID: u8 = 8;
 const OP_EPOCH: u8 = 9;
 
+/// Bytes of a record beside those of keys, values and patches: for a key, for a value, for a run of blocks, for the sums, for
+/// a stream with blocks that have no place, for an id, and for an epoch.
+const KEY_BYTES: usize = 3;
+const VALUE_BYTES: usize = 2;
+pub const RUN_BYTES: usize = 13;
+pub const COUNTERS_BYTES: usize = 17;
+const DIRTY_BYTES: usize = 17;
+const NEXT_ID_BYTES: usize = 9;
+const EPOCH_BYTES: usize = 5;
+
 /// What one transaction changes.
 #[derive(Default)]
 pub struct Changes {
-    pub map: Layer,
+    map: Layer,
     /// Values that differ from what they were by a few bytes: where, and how many.
-    pub patches: BTreeMap<Key, (usize, usize)>,
+    patches: BTreeMap<Key, (usize, usize)>,
+    /// What these two take in the record.
+    map_bytes: usize,
     pub enters: Vec<Run>,
     pub frees: Vec<Run>,
     /// Added to the sums that are kept.
@@ -57,8 +69,41 @@ impl Changes {
         self.map.is_empty() && self.enters.is_empty() && self.frees.is_empty() && self.epoch.is_none()
     }
 
+    pub fn map(&self) -> &Layer {
+        &self.map
+    }
+
+    pub fn take_map(&mut self) -> Layer {
+        self.map_bytes = 0;
+        std::mem::take(&mut self.map)
+    }
+
+    /// The key has this value afterwards, or is gone. `patch`: where it differs from what it was, and in how many bytes.
+    pub fn set(&mut self, key: Key, value: Option<Val>, patch: Option<(usize, usize)>) {
+        let key_bytes = key.len();
+        self.map_bytes += change_bytes(key_bytes, value.as_ref().map(|v| v.len()), patch);
+        let old_patch = match patch {
+            Some(patch) => self.patches.insert(key.clone(), patch),
+            None => self.patches.remove(&key),
+        };
+        if let Some(old) = self.map.insert(key, value) {
+            self.map_bytes -= change_bytes(key_bytes, old.map(|v| v.len()), old_patch);
+        }
+    }
+
+    /// What the record takes, without its length and number.
+    pub fn bytes(&self) -> usize {
+        let of = |there: bool, bytes| if there { bytes } else { 0 };
+        self.map_bytes
+            + (self.enters.len() + self.frees.len()) * RUN_BYTES
+            + of(self.counters != Counters::default(), COUNTERS_BYTES)
+            + of(self.next_id.is_some(), NEXT_ID_BYTES)
+            + of(self.epoch.is_some(), EPOCH_BYTES)
+            + self.dirty.len() * DIRTY_BYTES
+    }
+
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(256);
+        let mut out = Vec::with_capacity(self.bytes());
         for (key, value) in &self.map {
             match (value, self.patches.get(key)) {
                 (Some(v), Some((at, len))) => {
@@ -105,6 +150,22 @@ impl Changes {
         }
         out
     }
+}
+
+/// What a change takes in a record: of a key of so many bytes that has a value of so many from now on, or none.
+fn change_bytes(key: usize, value: Option<usize>, patch: Option<(usize, usize)>) -> usize {
+    let value = value.map_or(0, |v| VALUE_BYTES + patch.map_or(v, |(_, len)| 2 + len));
+    KEY_BYTES + key + value
+}
+
+/// The same of a key that is put.
+pub const fn put_bytes_of(key: usize, value: usize) -> usize {
+    KEY_BYTES + key + VALUE_BYTES + value
+}
+
+/// And of one that is deleted.
+pub const fn delete_bytes_of(key: usize) -> usize {
+    KEY_BYTES + key
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {

@@ -2,6 +2,7 @@
 //! one of them ([`TxnHook`]), so that no operation can forget it.
 
 use std::{
+    cell::OnceCell,
     collections::{BTreeMap, btree_map},
     ops::Bound::{Excluded, Included},
     sync::Arc,
@@ -24,6 +25,13 @@ use crate::{
         view::{Take, View, scan},
     },
 };
+
+/// What a record has beside what its operation asked room for, at most: inodes and streams with their names, and what hooks add.
+const BESIDE_BYTES: usize = 8 << 10;
+/// Records of this length go into the room that [`Wal::room_bytes`](crate::engine::wal::Wal::room_bytes) leaves.
+const SMALL_BYTES: usize = 8 << 10;
+/// Bytes of a record for each change that it may be asked room for: each costs memory, too.
+const BYTES_A_CHANGE: usize = 80;
 
 /// Takes part in every transaction. All is called with the state locked for writing, so it must not begin a transaction nor
 /// wait for one.
@@ -63,19 +71,21 @@ pub struct Txn<'a> {
     pub unanswered: bool,
     mended: bool,
     admitted: bool,
+    /// What its record may have.
+    room_bytes: OnceCell<usize>,
     /// Run when it took effect, before the lock goes.
     after: Vec<Box<dyn FnOnce() + 'a>>,
 }
 
 impl View for Txn<'_> {
     fn get(&self, key: &[u8]) -> VolResult<Option<Val>> {
-        match self.changes.map.get(key) {
+        match self.changes.map().get(key) {
             Some(v) => Ok(v.clone()),
             None => self.core.get(&self.state.tree, key),
         }
     }
     fn scan(&self, start: &[u8], end: &[u8], take: &mut Take<'_>) -> VolResult<()> {
-        let mut layers: Vec<&Layer> = vec![&self.changes.map, self.core.overlay.layer()];
+        let mut layers: Vec<&Layer> = vec![self.changes.map(), self.core.overlay.layer()];
         layers.extend(self.core.frozen.as_deref().map(Overlay::layer));
         scan(&layers, &self.state.tree, &self.core.root, start, end, take)
     }
@@ -97,6 +107,7 @@ impl<'a> Txn<'a> {
             unanswered: false,
             mended: false,
             admitted: false,
+            room_bytes: OnceCell::new(),
             after: Vec::new(),
         }
     }
@@ -105,6 +116,15 @@ impl<'a> Txn<'a> {
     pub fn again(self) -> Txn<'a> {
         let Txn { state, hooks, core, .. } = self;
         Txn::on(state, hooks, core)
+    }
+
+    /// Whether its record, and the log as it is now, have room for so many bytes more beside what every operation adds. Whoever
+    /// does not know how much it has to say asks before each part, and leaves the rest to another operation.
+    pub fn has_room(&self, more_bytes: usize) -> bool {
+        // No other operation comes between this and the record, so there does not become less.
+        let room = *self.room_bytes.get_or_init(|| self.state.wal.room_bytes());
+        let changes_max = self.state.wal.record_bytes_max() / BYTES_A_CHANGE;
+        self.changes.bytes() + more_bytes + BESIDE_BYTES <= room && self.changes.map().len() < changes_max
     }
 
     /// The state as it was before this.
@@ -118,23 +138,19 @@ impl<'a> Txn<'a> {
     }
 
     pub fn put(&mut self, key: Key, value: impl Into<Val>) {
-        self.changes.patches.remove(&key);
-        self.changes.map.insert(key, Some(value.into()));
+        self.changes.set(key, Some(value.into()), None);
     }
 
     pub fn delete(&mut self, key: Key) {
-        self.changes.patches.remove(&key);
-        self.changes.map.insert(key, None);
+        self.changes.set(key, None, None);
     }
 
     /// Overwrites bytes of a value that is there and was not changed in this transaction, growing it as needed.
     pub fn patch(&mut self, key: Key, old: &[u8], at: usize, bytes: &[u8]) {
         let mut value = old.to_vec();
         overwrite(&mut value, at, bytes);
-        if !self.changes.map.contains_key(&key) {
-            self.changes.patches.insert(key.clone(), (at, bytes.len()));
-        }
-        self.changes.map.insert(key, Some(value.into()));
+        let patch = (!self.changes.map().contains_key(&key)).then_some((at, bytes.len()));
+        self.changes.set(key, Some(value.into()), patch);
     }
 
     pub fn put_pieces(&mut self, kind: u8, n: u64, value: &[u8]) -> VolResult<()> {
@@ -225,7 +241,7 @@ impl<'a> Txn<'a> {
     /// Files whose inode or streams change, and whether streams do.
     pub fn changed_files(&self) -> BTreeMap<u64, bool> {
         let mut out = BTreeMap::new();
-        let of = |kind: u8| self.changes.map.range::<[u8], _>((Included(&[kind][..]), Excluded(&[kind + 1][..])));
+        let of = |kind: u8| self.changes.map().range::<[u8], _>((Included(&[kind][..]), Excluded(&[kind + 1][..])));
         for (key, _) in of(keys::INODE) {
             out.insert(keys::first(key), false);
         }
@@ -236,7 +252,7 @@ impl<'a> Txn<'a> {
     }
 
     fn changed(&self, kind: u8, n: u64) -> btree_map::Range<'_, Key, Option<Val>> {
-        self.changes.map.range((Included(keys::one(kind, n)), Excluded(keys::end_of(kind, n))))
+        self.changes.map().range((Included(keys::one(kind, n)), Excluded(keys::end_of(kind, n))))
     }
 
     pub fn changes_any(&self, kind: u8, n: u64) -> bool {
@@ -249,7 +265,7 @@ impl<'a> Txn<'a> {
 
     /// Names that are given, taken or written differently: their keys.
     pub fn changed_names(&self) -> Vec<Key> {
-        let names = self.changes.map.range::<[u8], _>((Included(&[keys::NAME][..]), Excluded(&[keys::NAME + 1][..])));
+        let names = self.changes.map().range::<[u8], _>((Included(&[keys::NAME][..]), Excluded(&[keys::NAME + 1][..])));
         names.map(|(k, _)| k.clone()).collect()
     }
 
@@ -291,22 +307,27 @@ impl<'a> Txn<'a> {
         }
         if self
             .changes
-            .map
+            .map()
             .iter()
             .any(|(k, v)| 4 + k.len() + v.as_ref().map_or(0, |v| v.len()) > ENTRY_MAX.min(CAPACITY))
         {
             return Err(VolError::Refused("an entry is too large"));
         }
         let record = self.changes.encode();
-        if record.len() as u64 > self.state.wal.record_bytes_max() {
+        debug_assert_eq!(record.len(), self.changes.bytes(), "a record's length is known before it is made");
+        if record.len() > self.state.wal.record_bytes_max() {
             return Err(VolError::Refused("an operation is too large for the journal"));
         }
-        let (core, changes) = (&mut *self.core, std::mem::take(&mut self.changes));
+        // Others may have come between the room that was made and this: better one is refused than the volume stops.
+        if record.len() > SMALL_BYTES && record.len() > self.state.wal.room_bytes() {
+            return Err(VolError::Full);
+        }
+        let (core, mut changes) = (&mut *self.core, std::mem::take(&mut self.changes));
         core.seq += 1;
         let seq = core.seq;
         self.state.wal.append(seq, &record, self.data);
         core.epoch = changes.epoch.unwrap_or(core.epoch);
-        for (key, value) in changes.map {
+        for (key, value) in changes.take_map() {
             for (_, hook) in hooks.iter().filter(|(kind, _)| key.first() == Some(kind)) {
                 hook.applied(&key, value.as_deref());
             }
@@ -327,5 +348,46 @@ impl<'a> Txn<'a> {
         }
         std::mem::take(&mut self.after).into_iter().for_each(|f| f());
         Ok(seq)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Files, volume};
+
+    /// As when very many come between the room that was made and their operation.
+    #[test]
+    fn an_operation_that_the_log_has_no_room_for_is_refused_and_the_volume_goes_on() {
+        let (_, vol) = volume(16 << 20);
+        let files = Files::new(&vol);
+        files.write("f", b"first");
+        let engine = &vol.engine;
+        let put = |bytes: usize| {
+            let mut t = engine.begin();
+            for i in 0..bytes / 4096 {
+                t.put(keys::two(keys::HANDLE, 1, i as u64), [7; 4096]);
+            }
+            (t.has_room(0), t.commit())
+        };
+        let largest = engine.state.wal.record_bytes_max() / 2;
+        let mut done = 0;
+        let refused = loop {
+            match put(largest) {
+                (_, Ok(_)) => done += 1,
+                refused => break refused,
+            }
+        };
+        assert_eq!((refused, done > 3), ((false, Err(VolError::Full)), true));
+        // There is some left to those that are small.
+        files.write("g", b"second");
+        vol.sync().unwrap();
+        let mut t = engine.begin();
+        (0..largest / 4096).for_each(|i| t.delete(keys::two(keys::HANDLE, 1, i as u64)));
+        t.commit().unwrap();
+        vol.checkpoint().unwrap();
+        assert_eq!(put(largest).1.map(|_| ()), Ok(()));
+        vol.sync().unwrap();
+        assert_eq!((files.read("f"), files.read("g")), (b"first".to_vec(), b"second".to_vec()));
     }
 }

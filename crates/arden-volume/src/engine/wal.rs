@@ -20,6 +20,8 @@ const MAGIC: u32 = 0x324E_524A;
 /// Of batches without checksums in their blocks, as earlier programs wrote them: only read.
 const MAGIC_OLD: u32 = 0x4C4E_524A;
 const HEADER: usize = 48;
+/// The length and the number of an operation.
+const OPERATION_HEADER: usize = 12;
 /// One batch; more that waits goes into the next.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
@@ -147,7 +149,7 @@ impl Wal {
         let s = self.state.lock();
         let end = s.plan.block + s.plan.last_blocks();
         let left = self.blocks - end;
-        let skip = if left < batch_blocks(self.record_bytes_max() as usize) { left } else { 0 };
+        let skip = if left < batch_blocks(self.record_bytes_max()) { left } else { 0 };
         (s.plan.used + s.plan.last_blocks() + skip) * 1000 / self.blocks
     }
 
@@ -157,8 +159,21 @@ impl Wal {
     }
 
     /// One operation.
-    pub fn record_bytes_max(&self) -> u64 {
-        self.blocks * BLOCK_BYTES / 4
+    pub fn record_bytes_max(&self) -> usize {
+        (self.blocks * BLOCK_BYTES / 4) as usize
+    }
+
+    /// The largest operation that may be appended now. Leaves a sixteenth of the ring to those that are so small that nobody asks
+    /// for their room.
+    pub fn room_bytes(&self) -> usize {
+        let s = self.state.lock();
+        let used = s.plan.used + s.plan.last_blocks();
+        let free = self.blocks.saturating_sub(used + self.blocks / 16);
+        // It lies before the ring's end, or else what is left there is skipped.
+        let left = self.blocks - (s.plan.block + s.plan.last_blocks());
+        let blocks = left.min(free).max(free.saturating_sub(left));
+        let bytes = (blocks as usize * TRAILED).saturating_sub(HEADER + OPERATION_HEADER);
+        bytes.min(self.record_bytes_max())
     }
 
     /// Where a checkpoint of everything appended so far lets replay begin: batches from there on may begin with

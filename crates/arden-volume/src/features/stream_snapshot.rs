@@ -20,7 +20,13 @@ use crate::{
         superblock::feature,
     },
     engine::view::View,
-    files::{data::Target, inodes::now, open::OpenFile, txn::FileTxn},
+    files::{
+        data::Target,
+        extents::{mapped_bytes, shared_bytes_max},
+        inodes::now,
+        open::OpenFile,
+        txn::FileTxn,
+    },
 };
 
 /// Of one stream. Reverting takes all of them away in one operation, which a record of the smallest log has to hold.
@@ -98,7 +104,9 @@ fn share_all(target: &Target<'_>, name: &str) -> Result<Option<u64>> {
         (source, created)
     };
     // Blocks are shared by their places.
-    files.allocate_stream(source.sid, true)?;
+    if !files.allocate_stream(source.sid, true)? {
+        return Ok(None);
+    }
     let mut copy = Data { eof: source.eof, sparse: true, ..Data::default() };
     let mut staged: Option<Arc<OpenFile>> = None;
     let mut next = 0;
@@ -113,13 +121,13 @@ fn share_all(target: &Target<'_>, name: &str) -> Result<Option<u64>> {
             copy.sid = t.new_id();
         }
         let mut left = None;
-        let mut room = files.shared_a_step();
         for (i, (key, value)) in found.iter().enumerate() {
-            if i == EXTENTS_AN_OPERATION || !room.fits(value.len(), t.changes.map.len()) {
-                left = Some(keys::second(key));
+            let extent = Extent::decode(keys::second(key), value)?;
+            let bytes = shared_bytes_max(extent.len()) + mapped_bytes(extent.len());
+            if i == EXTENTS_AN_OPERATION || !t.goes_on(bytes) {
+                left = Some(extent.file_block);
                 break;
             }
-            let extent = Extent::decode(keys::second(key), value)?;
             t.share(&extent)?;
             t.map(copy.sid, &extent);
             copy.blocks += extent.len();

@@ -12,7 +12,7 @@ use crate::{
         keys::{self, Val},
     },
     engine::{alloc::Reserved, checkpoint::STREAMS_ALLOCATED_EARLY, view::View},
-    files::{DIRECT_BYTES_MIN, owner::Files},
+    files::{DIRECT_BYTES_MIN, extents::entered_bytes, owner::Files},
 };
 
 const B: u64 = BLOCK_BYTES;
@@ -75,7 +75,8 @@ impl Files {
             }
         }
         drop(view);
-        if !self.allocate_some(&small)? {
+        let blocks = small.iter().map(|s| s.found.len()).sum();
+        if self.allocate_some(&small)? != Some(blocks) {
             return Ok(streams.to_vec());
         }
         Ok(left)
@@ -85,24 +86,30 @@ impl Files {
         for (sid, ino) in streams {
             let file = self.open.file(*ino, false);
             let _lock = file.change_data();
-            self.allocate_stream(*sid, false)?;
+            if !self.allocate_stream(*sid, false)? {
+                // They stay in the tree.
+                return Err(VolError::Full);
+            }
         }
         Ok(())
     }
 
-    /// The same for one stream; the caller has its data locked.
-    pub fn allocate_stream(&self, sid: u64, all: bool) -> VolResult<()> {
+    /// The same for one stream; the caller has its data locked. False: the log has no room for more just now.
+    pub fn allocate_stream(&self, sid: u64, all: bool) -> VolResult<bool> {
         loop {
             let found = delayed_blocks(&self.engine.reading(), sid, all, ALLOCATE_BLOCKS_MAX)?;
-            let last = found.last;
-            if !self.allocate_some(&[found])? || last {
-                return Ok(());
+            let (blocks, last) = (found.found.len(), found.last);
+            match self.allocate_some(&[found])? {
+                Some(0) if blocks > 0 => return Ok(false),
+                Some(placed) if placed < blocks || !last => {}
+                _ => return Ok(true),
             }
         }
     }
 
-    /// False when something took blocks away meanwhile.
-    fn allocate_some(&self, streams: &[DelayedBlocks]) -> VolResult<bool> {
+    /// Gives them places, from the first one on, as far as an operation and the log have room; how many. None when something
+    /// took blocks away meanwhile.
+    fn allocate_some(&self, streams: &[DelayedBlocks]) -> VolResult<Option<usize>> {
         let blocks: usize = streams.iter().map(|s| s.found.len()).sum();
         let mut bytes = Vec::with_capacity(blocks * BLOCK);
         for (_, value) in streams.iter().flat_map(|s| &s.found) {
@@ -125,18 +132,21 @@ impl Files {
         let mut t = self.begin();
         for (key, value) in streams.iter().flat_map(|s| &s.found) {
             if t.get(key)?.as_deref() != Some(&**value) {
-                return Ok(false);
+                return Ok(None);
             }
-            t.delete(key.clone());
         }
-        t.changes.counters.resident -= blocks as i64;
+        let mut placed = 0;
         for (sid, e) in &fresh {
-            t.unmap_device(*sid, e.file_block, e.end())?;
+            // It may cut pieces out of extents that are large.
+            let Some(_) = t.unmap(*sid, e.file_block, e.end(), entered_bytes(e.len()))? else { break };
             t.map_fresh(*sid, e);
+            placed += e.sums.len();
         }
-        held.runs.iter().for_each(|r| t.enter(*r));
-        t.data = !fresh.is_empty();
-        for s in streams.iter().filter(|s| s.last) {
+        let (entered, left) = held.split(placed as u64);
+        entered.into_iter().for_each(|r| t.enter(r));
+        t.data = placed > 0;
+        // Of those that are placed in part, the next operation says so.
+        for s in streams.iter().filter(|s| s.last && placed == blocks) {
             if s.found.is_empty() {
                 // Nothing durable changes.
                 t.core.dirty.remove(&s.sid);
@@ -144,12 +154,12 @@ impl Files {
                 t.changes.dirty.push((s.sid, None));
             }
         }
-        if fresh.is_empty() {
-            return Ok(true);
+        if placed == 0 {
+            return Ok(Some(0));
         }
         t.commit()?;
-        held.runs.clear();
-        Ok(true)
+        held.runs = left;
+        Ok(Some(placed))
     }
 
     /// What lies where: neighbours in the file that are neighbours on the device are one extent. Blocks of small files, that
@@ -199,11 +209,13 @@ mod tests {
         time::{Duration, Instant},
     };
 
+    use arden_store::store::{Node, Wait};
     use parking_lot::Mutex;
 
     use super::*;
     use crate::{
         disk::device::MemDevice,
+        files::inodes::load_inode,
         testing::{Files, Volume, VolumeOptions, Watched, options, volume},
     };
 
@@ -255,5 +267,56 @@ mod tests {
         }
         assert_eq!(vol.superblock().generation, generation, "no checkpoint was needed for that");
         assert!((0..many).all(|i| files.read(&format!("f{i}")) == [i as u8; 5000]));
+    }
+
+    /// Each small write into the middle of an extent leaves two parts of it, with their sums: together those of a journal full of
+    /// such writes are more than a record holds, and here more than the journal has room for.
+    #[test]
+    fn blocks_out_of_many_large_extents_get_their_places_as_far_as_the_journal_has_room() {
+        const EXTENT: u64 = 1 << 20;
+        let (memory, vol) = volume(16 << 20);
+        let node = Files::new(&vol).make("f", false).unwrap();
+        node.set_sparse(None, true).unwrap();
+        node.write_at(None, 0, &[1; EXTENT as usize], Wait::Yes).unwrap();
+        let extents = 512;
+        for done in (0..9).map(|i| 1 << i) {
+            Node::clone_from(&*node, None, &*node, 0, done * EXTENT, done * EXTENT).unwrap();
+            vol.checkpoint().unwrap();
+        }
+        drop((node, vol));
+        let background = VolumeOptions { background: true, ..VolumeOptions::default() };
+        let vol = Volume::open(Arc::new(MemDevice::holding(memory.content())), background).unwrap();
+        let node = Files::new(&vol).find("f").unwrap();
+        let changed = |extent: u64| extent * EXTENT + (100 + extent % 50) * B;
+        // Nobody makes a checkpoint meanwhile.
+        let guard = vol.engine.lock_checkpoint();
+        let mut written = 0;
+        while vol.engine.state.wal.fullness() < 600 {
+            node.write_at(None, changed(written), &[2; BLOCK], Wait::Yes).unwrap();
+            written += 1;
+        }
+        let inode = load_inode(&vol.engine.reading(), node.id().file).unwrap();
+        while vol.engine.state.wal.fullness() < 860 {
+            let mut t = vol.files.begin();
+            t.put_inode(node.id().file, &inode);
+            t.commit().unwrap();
+        }
+        let left = || vol.engine.state.core.read().counters.resident;
+        vol.files.allocate_delayed().unwrap();
+        assert!((1..written as i64).contains(&left()), "{} of {written} blocks have no place", left());
+        drop(guard);
+        vol.sync().unwrap();
+        vol.checkpoint().unwrap();
+        vol.files.allocate_delayed().unwrap();
+        assert_eq!(left(), 0);
+        vol.checkpoint().unwrap();
+        for extent in 0..extents {
+            let mut found = vec![0; 2 * BLOCK];
+            node.read_at(changed(extent), &mut found, Wait::Yes).unwrap();
+            let value = if extent < written { 2 } else { 1 };
+            assert!(found[..BLOCK] == [value; BLOCK] && found[BLOCK..] == [1; BLOCK], "extent {extent}");
+        }
+        let report = vol.check(true).unwrap();
+        assert!(report.is_clean() && report.unaccounted_blocks == 0, "{:?}", report.errors);
     }
 }

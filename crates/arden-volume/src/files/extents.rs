@@ -5,17 +5,119 @@ use std::collections::BTreeMap;
 
 use crate::{
     disk::{
-        error::VolResult,
+        error::{VolError, VolResult},
         inode::{EXTENT_BLOCKS_MAX, Extent},
         keys::{self, Key},
         run::Run,
     },
-    engine::view::View,
-    files::{
-        places::{extents, resident},
-        txn::FileTxn,
+    engine::{
+        record::{COUNTERS_BYTES, RUN_BYTES, delete_bytes_of, put_bytes_of},
+        view::View,
     },
+    files::txn::FileTxn,
 };
+
+/// Bytes of keys in `E` and `B`, and of their change when they go.
+const KEY_BYTES: usize = 17;
+const GONE_BYTES: usize = delete_bytes_of(KEY_BYTES);
+/// What a record has for a run in `R`, and for one of `D`, which is more than for one that is free.
+const REFS_BYTES: usize = put_bytes_of(9, 8);
+const DEAD_BYTES: usize = put_bytes_of(KEY_BYTES, 8);
+
+/// What a record has for an extent of so many blocks that is mapped.
+pub fn mapped_bytes(blocks: u64) -> usize {
+    put_bytes_of(KEY_BYTES, 12 + 8 * blocks as usize)
+}
+
+/// The same where its blocks are entered, too: their runs may be two.
+pub fn entered_bytes(blocks: u64) -> usize {
+    mapped_bytes(blocks) + 2 * RUN_BYTES
+}
+
+/// What a record has at most for blocks of an extent that get a user more: each may have had users of its own, and the runs at
+/// both ends may go on beyond them.
+pub fn shared_bytes_max(blocks: u64) -> usize {
+    (blocks as usize + 2) * REFS_BYTES
+}
+
+/// The same for blocks that have a user less: what has none any more may be held by a snapshot.
+fn released_bytes_max(blocks: u64) -> usize {
+    blocks as usize * DEAD_BYTES + 2 * REFS_BYTES
+}
+
+/// What lies in some blocks of a stream and goes together: the part of an extent, with the blocks in the tree that take its
+/// place, or a block in the tree alone.
+pub struct Piece {
+    pub from: u64,
+    pub to: u64,
+    /// The first block of the whole extent, and the one behind it.
+    extent: Option<(u64, u64)>,
+    in_tree: Vec<u64>,
+}
+
+impl Piece {
+    /// What a record has at most for taking it away.
+    pub fn bytes_max(&self) -> usize {
+        let in_tree = if self.in_tree.is_empty() { 0 } else { self.in_tree.len() * GONE_BYTES + COUNTERS_BYTES };
+        let Some((start, end)) = self.extent else { return in_tree };
+        let left = [self.from - start, end - self.to].into_iter().filter(|n| *n > 0).map(mapped_bytes).sum::<usize>();
+        in_tree + GONE_BYTES + left + released_bytes_max(self.to - self.from)
+    }
+
+    /// What lies before a block of it, and the rest as it is when that was taken away.
+    pub fn split(self, at: u64) -> (Piece, Piece) {
+        let (before, behind) = self.in_tree.into_iter().partition(|block| *block < at);
+        let rest = self.extent.map(|(_, end)| (at, end));
+        (
+            Piece { from: self.from, to: at, extent: self.extent, in_tree: before },
+            Piece { from: at, to: self.to, extent: rest, in_tree: behind },
+        )
+    }
+
+    pub fn is_extent(&self) -> bool {
+        self.extent.is_some()
+    }
+}
+
+/// What lies in `from..to` of a stream, ascending. Where it is more than `max` extents, or as many blocks in the tree, only
+/// so much from the beginning on, and the block up to which that is.
+pub fn pieces(view: &dyn View, sid: u64, from: u64, to: u64, max: usize) -> VolResult<(Vec<Piece>, u64)> {
+    let (mut until, mut found, mut result) = (to, Vec::new(), Ok(()));
+    let start = from.saturating_sub(EXTENT_BLOCKS_MAX - 1);
+    view.scan(&keys::two(keys::EXTENT, sid, start), &keys::two(keys::EXTENT, sid, to), &mut |k, v| {
+        match Extent::blocks_of(keys::second(k), v) {
+            Ok((_, end)) if end <= from => {}
+            Ok((start, _)) if found.len() == max => until = start.max(from),
+            Ok(extent) => found.push(extent),
+            Err(e) => result = Err(e),
+        }
+        result.is_ok() && until == to
+    })?;
+    result?;
+    let mut in_tree = Vec::new();
+    view.scan(&keys::two(keys::BLOCK, sid, from), &keys::two(keys::BLOCK, sid, until), &mut |k, _| {
+        let is_one_more = in_tree.len() == max;
+        match is_one_more {
+            true => until = keys::second(k),
+            false => in_tree.push(keys::second(k)),
+        }
+        !is_one_more
+    })?;
+    let mut out: Vec<Piece> = Vec::with_capacity(found.len());
+    let mut in_tree = in_tree.into_iter().peekable();
+    let alone = |block| Piece { from: block, to: block + 1, extent: None, in_tree: vec![block] };
+    for (start, end) in found {
+        let (a, b) = (start.max(from), end.min(until));
+        if a >= b {
+            continue;
+        }
+        out.extend(std::iter::from_fn(|| in_tree.next_if(|block| *block < a)).map(alone));
+        let over = std::iter::from_fn(|| in_tree.next_if(|block| *block < b)).collect();
+        out.push(Piece { from: a, to: b, extent: Some((start, end)), in_tree: over });
+    }
+    out.extend(in_tree.map(alone));
+    Ok((out, until))
+}
 
 /// Blocks shared: a run, and how many users it has (at least two).
 fn shared(view: &dyn View, run: Run) -> VolResult<Vec<(Run, u32)>> {
@@ -98,11 +200,17 @@ impl FileTxn<'_> {
     }
 
     pub fn share(&mut self, extent: &Extent) -> VolResult<()> {
-        self.change_refs(extent.run(), extent.birth, true)
+        let before = self.changes.bytes();
+        self.change_refs(extent.run(), extent.birth, true)?;
+        debug_assert!(self.changes.bytes() <= before + shared_bytes_max(extent.len()));
+        Ok(())
     }
 
-    pub fn release(&mut self, extent: &Extent) -> VolResult<()> {
-        self.change_refs(extent.run(), extent.birth, false)
+    fn release(&mut self, extent: &Extent) -> VolResult<()> {
+        let before = self.changes.bytes();
+        self.change_refs(extent.run(), extent.birth, false)?;
+        debug_assert!(self.changes.bytes() <= before + released_bytes_max(extent.len()));
+        Ok(())
     }
 
     /// Maps blocks that this operation enters: they are born in its epoch.
@@ -115,37 +223,38 @@ impl FileTxn<'_> {
         self.put(keys::two(keys::EXTENT, sid, extent.file_block), extent.encode());
     }
 
-    /// Takes away what lies in `from..to`, in the tree and on the device. How many blocks held something.
-    pub fn unmap(&mut self, sid: u64, from: u64, to: u64) -> VolResult<u64> {
-        if from >= to {
-            return Ok(0);
+    /// Takes away what lies in `from..to`, in the tree and on the device, and answers how many blocks held something. None: the
+    /// record has no room for that and `beside_bytes` more.
+    pub fn unmap(&mut self, sid: u64, from: u64, to: u64, beside_bytes: usize) -> VolResult<Option<u64>> {
+        let (found, _) = pieces(self, sid, from, to, usize::MAX)?;
+        if !self.has_room(found.iter().map(Piece::bytes_max).sum::<usize>() + beside_bytes) {
+            return Ok(None);
         }
-        let in_tree = resident(self, sid, from, to)?;
-        for block in &in_tree {
-            self.delete(keys::two(keys::BLOCK, sid, *block));
-        }
-        self.changes.counters.resident -= in_tree.len() as i64;
-        let removed = self.unmap_device(sid, from, to)?;
-        let both = in_tree.iter().filter(|b| removed.iter().any(|(f, t)| (f..t).contains(b))).count();
-        Ok(removed.iter().map(|(f, t)| t - f).sum::<u64>() + (in_tree.len() - both) as u64)
+        found.iter().try_for_each(|piece| self.take_away(sid, piece))?;
+        Ok(Some(found.iter().map(|piece| piece.to - piece.from).sum()))
     }
 
-    /// The same for what lies on the device alone; the parts of the file that did.
-    pub fn unmap_device(&mut self, sid: u64, from: u64, to: u64) -> VolResult<Vec<(u64, u64)>> {
-        let mut removed = Vec::new();
-        for e in extents(self, sid, from, to)? {
-            self.delete(keys::two(keys::EXTENT, sid, e.file_block));
-            let (a, b) = (e.file_block.max(from), e.end().min(to));
-            if e.file_block < a {
-                self.map(sid, &e.part(e.file_block, a));
-            }
-            if b < e.end() {
-                self.map(sid, &e.part(b, e.end()));
-            }
-            self.release(&e.part(a, b))?;
-            removed.push((a, b));
+    pub fn take_away(&mut self, sid: u64, piece: &Piece) -> VolResult<()> {
+        let before = self.changes.bytes();
+        for block in &piece.in_tree {
+            self.delete(keys::two(keys::BLOCK, sid, *block));
         }
-        Ok(removed)
+        self.changes.counters.resident -= piece.in_tree.len() as i64;
+        if let Some((start, _)) = piece.extent {
+            let key = keys::two(keys::EXTENT, sid, start);
+            let value = self.get(&key)?.ok_or(VolError::Corrupt("an extent is missing"))?;
+            let e = Extent::decode(start, &value)?;
+            self.delete(key);
+            if start < piece.from {
+                self.map(sid, &e.part(start, piece.from));
+            }
+            if piece.to < e.end() {
+                self.map(sid, &e.part(piece.to, e.end()));
+            }
+            self.release(&e.part(piece.from, piece.to))?;
+        }
+        debug_assert!(self.changes.bytes() <= before + piece.bytes_max(), "more than a record was to have for it");
+        Ok(())
     }
 
     /// Takes extents and blocks of a stream away, as many as there is room; true when none is left.
@@ -156,14 +265,19 @@ impl FileTxn<'_> {
         for kind in [keys::BLOCK, keys::EXTENT] {
             let (prefix, end) = (keys::one(kind, sid), keys::end_of(kind, sid));
             let found = self.collect(&removal.from(prefix.clone()), &end, removal.room + 1)?;
-            let n = found.len().min(removal.room);
-            for (key, value) in &found[..n] {
-                self.delete(key.clone());
-                if kind == keys::BLOCK {
-                    self.changes.counters.resident -= 1;
-                } else {
-                    self.release(&Extent::decode(keys::second(key), value)?)?;
+            let mut n = 0;
+            for (key, value) in found.iter().take(removal.room) {
+                let extent = if kind == keys::EXTENT { Some(Extent::decode(keys::second(key), value)?) } else { None };
+                let released = extent.as_ref().map_or(COUNTERS_BYTES, |e| released_bytes_max(e.len()));
+                if !self.has_room(GONE_BYTES + released) {
+                    break;
                 }
+                self.delete(key.clone());
+                match extent {
+                    Some(e) => self.release(&e)?,
+                    None => self.changes.counters.resident -= 1,
+                }
+                n += 1;
             }
             removal.room -= n;
             removal.goes_on_at(prefix, found.get(n).map_or(end, |(key, _)| key.clone()));
@@ -178,7 +292,7 @@ impl FileTxn<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::volume;
+    use crate::{files::places::extents, testing::volume};
 
     #[test]
     fn each_step_of_a_removal_begins_where_the_one_before_ended() {

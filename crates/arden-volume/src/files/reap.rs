@@ -11,6 +11,9 @@ use crate::{
     files::{EXTENTS_AN_OPERATION, extents::Removal, inodes::load_inode, owner::Files, txn::FileTxn},
 };
 
+/// What the record of one step has room for at least: then it takes one extent away, or a stream that has none.
+const STEP_BYTES_MIN: usize = 16 << 10;
+
 impl FileTxn<'_> {
     /// Takes extents of a stream's snapshots away, as many as there is room; true when none is left.
     fn delete_snapshots(&mut self, set: u64, removal: &mut Removal) -> VolResult<bool> {
@@ -19,7 +22,8 @@ impl FileTxn<'_> {
         }
         let (from, to) = (keys::one(keys::STREAM_SNAPSHOT, set), keys::end_of(keys::STREAM_SNAPSHOT, set));
         for (key, value) in self.collect(&from, &to, usize::MAX)? {
-            if removal.room == 0 || !self.unmap_some(StreamSnapshot::decode(&value)?.data.sid, removal)? {
+            let has_room = removal.room > 0 && self.has_room(STEP_BYTES_MIN);
+            if !has_room || !self.unmap_some(StreamSnapshot::decode(&value)?.data.sid, removal)? {
                 return Ok(false);
             }
             removal.room = removal.room.saturating_sub(1);
@@ -36,6 +40,9 @@ impl Files {
         while self.engine.may_reclaim() {
             let mut t = self.begin();
             t.unlimited = true;
+            if !t.has_room(STEP_BYTES_MIN) {
+                return Ok(false);
+            }
             if t.get(&keys::one(keys::ORPHAN, ino))?.is_none() {
                 return Ok(true);
             }
@@ -52,6 +59,7 @@ impl Files {
             for (key, value) in &streams {
                 let stream = Stream::decode(value)?;
                 done = done
+                    && t.has_room(STEP_BYTES_MIN)
                     && t.unmap_some(stream.data.sid, &mut removal)?
                     && t.delete_snapshots(stream.data.snapshots.id, &mut removal)?;
                 if done {

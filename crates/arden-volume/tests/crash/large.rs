@@ -14,13 +14,13 @@ use arden_wire::{FileTime, dtyp::well_known};
 
 use crate::{device::CrashDevice, model::read_all};
 
-const BLOCK: usize = 4096;
+pub const BLOCK: usize = 4096;
 
 fn options() -> VolumeOptions {
     VolumeOptions { background: false, ..VolumeOptions::default() }
 }
 
-fn volume(size_mb: usize) -> (Arc<CrashDevice>, Arc<Volume>) {
+pub fn volume(size_mb: usize) -> (Arc<CrashDevice>, Arc<Volume>) {
     let device = Arc::new(CrashDevice::new(vec![0; size_mb << 20], None));
     Volume::format(&*device, "large", 11, FileTime(1)).unwrap();
     let vol = Volume::open(device.clone(), options()).unwrap();
@@ -31,7 +31,7 @@ fn file(vol: &Arc<Volume>) -> NodeRef {
     file_named(vol, "f")
 }
 
-fn file_named(vol: &Arc<Volume>, name: &str) -> NodeRef {
+pub fn file_named(vol: &Arc<Volume>, name: &str) -> NodeRef {
     let store = VolumeStore::new(vol.clone(), Durability::WriteThrough);
     match store.lookup(&NtPath::parse(name).unwrap()).unwrap() {
         Lookup::Found(node) => node,
@@ -181,7 +181,7 @@ fn repeated(node: &dyn Node, vol: &Volume, extents: u64) {
     }
 }
 
-fn goes_on(device: &CrashDevice, vol: Arc<Volume>) {
+pub fn goes_on(device: &CrashDevice, vol: Arc<Volume>) {
     vol.sync().unwrap();
     file_named(&vol, "later").write_at(None, 0, b"later", Wait::Yes).unwrap();
     vol.sync().unwrap();

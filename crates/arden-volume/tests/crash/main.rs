@@ -4,6 +4,7 @@
 
 mod device;
 mod large;
+mod pieces;
 
 use std::{
     sync::Arc,
