@@ -112,7 +112,8 @@ fn share(t: &mut FileTxn<'_>, parts: &[Extent], blocks: Range<u64>, (sid, to): (
 impl Target<'_> {
     /// Lets `len` bytes at `offset` share the blocks of the source. Offsets are multiples of a block; the end is one or
     /// the end of both files. Goes in steps, from the beginning: between them others may change both files, and each step
-    /// is of what they are then. A crash, or a step that fails, leaves what lies behind the last one as it was.
+    /// is of what they are then. A crash, or a step that fails, leaves what lies behind the last one as it was, and the file as long as
+    /// it was where the steps did not reach its end.
     pub fn clone_from(&self, source: &Target<'_>, from: u64, offset: u64, len: u64) -> Result<u64> {
         let mut left = Cloned { from, offset, len };
         let mut seq = 0;
@@ -206,8 +207,8 @@ impl Target<'_> {
         let done = (shared * B).min(len);
         let d = s.data_mut();
         d.blocks = d.blocks.saturating_add_signed(more);
-        // All of it at once, so that what it promises is promised by the first operation or by none.
-        d.eof = d.eof.max(offset + len);
+        // As far as it is done: a crash or a failure leaves nothing behind that which was not there, and nothing is promised for it.
+        d.eof = d.eof.max(offset + done);
         s.touch();
         s.save(&mut t);
         let seq = t.commit()?;
@@ -271,11 +272,11 @@ mod tests {
         let first = EXTENTS_AN_OPERATION / 4;
         let (done, found) = cloned_while(|source| source.set_end_of_file(None, B).unwrap());
         assert_eq!(done, Err(StoreError::NotSupported.into()));
-        assert_eq!(found, [vec![1; first], vec![0; 1000 - first]].concat());
+        assert_eq!(found, vec![1; first], "as long as it is done");
         // Its data has another number then.
         let (done, found) = cloned_while(|source| source.set_end_of_file(None, 0).unwrap());
         assert_eq!(done, Err(StoreError::NotSupported.into()));
-        assert_eq!(found, [vec![1; first], vec![0; 1000 - first]].concat());
+        assert_eq!(found, vec![1; first], "as long as it is done");
         let (done, found) = cloned_while(|source| {
             source.write_at(None, 1998 * B, &[2; BLOCK], Wait::Yes).unwrap();
         });
@@ -283,5 +284,25 @@ mod tests {
         assert_eq!(found, [vec![1; 999], vec![2]].concat());
         let (done, _) = cloned_while(|source| source.unlink(None).unwrap());
         assert_eq!(done, Ok(()), "who uses it has it still");
+    }
+
+    /// Between its steps nothing is promised but holes: what is shared needs no room.
+    #[test]
+    fn a_clone_in_steps_needs_no_room_for_what_it_shares() {
+        let (_, vol) = volume(32 << 20);
+        let files = Files::new(&vol);
+        let (source, target) = (files.make("f", false).unwrap(), files.make("g", false).unwrap());
+        // Each block is an extent.
+        for first in 0..2 {
+            for block in (first..4000).step_by(2) {
+                source.write_at(None, block * B, &[block as u8 | 1; BLOCK], Wait::Yes).unwrap();
+            }
+            vol.checkpoint().unwrap();
+        }
+        assert!(vol.room().1 < 3500 * B);
+        Node::clone_from(&*target, None, &*source, 0, 0, 4000 * B).unwrap();
+        assert!(files.read("g").chunks(BLOCK).enumerate().all(|(i, found)| found == [i as u8 | 1; BLOCK]));
+        let report = vol.check(true).unwrap();
+        assert!(report.is_clean() && report.unaccounted_blocks == 0, "{:?}", report.errors);
     }
 }
