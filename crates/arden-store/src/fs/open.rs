@@ -57,6 +57,15 @@ fn check_room(r: &OpenRequest<'_>, node: &NodeRef, itself: bool) -> Result<()> {
     }
 }
 
+/// What a create has made.
+struct Made<'a> {
+    node: &'a NodeRef,
+    /// What goes where it is taken back: the stream, or its file too.
+    name: &'a NodeRef,
+    by: ChangedBy,
+    changed_at: u64,
+}
+
 enum Outcome {
     Done(Opened),
     Wait(WaitId),
@@ -93,7 +102,7 @@ impl Fs {
             };
             let outcome = match lookup {
                 Lookup::Found(node) => self.open_existing(r, desired, node, seen)?,
-                Lookup::Missing { parent, base } => self.create(r, desired, parent, base)?,
+                Lookup::Missing { parent, base } => self.create(r, desired, (parent, base), seen)?,
                 Lookup::Symlink { link, unparsed_components } => return Err(symlink(r, &link, unparsed_components)?),
             };
             match outcome {
@@ -157,10 +166,9 @@ impl Fs {
             Admitted::Wait(wait) | Admitted::ShutOut(wait) => return Ok(Outcome::Wait(wait)),
             Admitted::In(e) => (e.cache, self.new_open(r, e, granted, &node, true)),
         };
-        if self.table.unlinks.load(Ordering::Acquire) != seen && r.by_id.is_none() && !self.still_there(r, &node) {
-            open.delete_on_close.store(false, Ordering::Release);
-            self.close(r.cause.scope, &open);
-            return Ok(Outcome::Again);
+        if let Some(outcome) = self.moved_meanwhile(r, &node, seen).inspect_err(|_| self.abandon(r, &open))? {
+            self.abandon(r, &open);
+            return Ok(outcome);
         }
         let (action, stat) = if overwrite {
             let action = if r.disposition == Disposition::Supersede {
@@ -181,6 +189,15 @@ impl Fs {
     fn made_before(&self, r: &OpenRequest<'_>, node: &NodeRef) -> bool {
         let Some(mark) = r.mark.filter(|m| m.replay) else { return false };
         matches!(node.create_mark(), Ok(Some(id)) if id == mark.id)
+    }
+
+    /// What becomes of an open that was admitted while its name, or one above it, went or goes to something else.
+    fn moved_meanwhile(&self, r: &OpenRequest<'_>, node: &NodeRef, seen: u64) -> Result<Option<Outcome>> {
+        if let Some(wait) = self.table.wait_for_move(r.owner, &**node, false)? {
+            return Ok(Some(Outcome::Wait(wait)));
+        }
+        let looks_again = self.table.unlinks.load(Ordering::Acquire) != seen && r.by_id.is_none();
+        Ok((looks_again && !self.still_there(r, node)).then_some(Outcome::Again))
     }
 
     fn still_there(&self, r: &OpenRequest<'_>, node: &NodeRef) -> bool {
@@ -235,8 +252,8 @@ impl Fs {
         self: &Arc<Self>,
         r: &OpenRequest<'_>,
         desired: u32,
-        parent: NodeRef,
-        base: Option<NodeRef>,
+        (parent, base): (NodeRef, Option<NodeRef>),
+        seen: u64,
     ) -> OpenResult<Outcome> {
         if matches!(r.disposition, Disposition::Open | Disposition::Overwrite) {
             return Err(StoreError::NotFound.into());
@@ -254,44 +271,19 @@ impl Fs {
         // Nothing may be left behind by a create that fails.
         check_delete_on_close(r, granted)?;
         check_room(r, &parent, true)?;
+        if let Some(wait) = self.table.wait_for_move(r.owner, &*parent, true)? {
+            return Ok(Outcome::Wait(wait));
+        }
         let created_base = base.is_none();
         let by = r.cause.scope.changes_in(self, r.durable);
         let Some((node, base)) = self.create_nodes(by, r, (&parent, name), base, directory)? else {
             return Ok(Outcome::Again);
         };
-        let admission = Admission {
-            id: r.id,
-            owner: r.owner,
-            node: &node,
-            who: r.who,
-            client: r.client,
-            granted,
-            effective: granted,
-            share: r.share_access,
-            overwrite: false,
-            cache: r.cache,
-            existed: false,
-            changed_at: if directory { node.stat()?.change.0 } else { 0 },
-            cause: r.cause,
-        };
-        let take_back = || {
-            let _ = if created_base { base.unlink(by) } else { node.unlink(by) };
-            self.table.unlinks.fetch_add(1, Ordering::AcqRel);
-        };
-        // What sharing or a limit refuses is not left behind.
-        let admitted = self.table.admit(&admission).inspect_err(|_| take_back())?;
-        let (cache, open) = match admitted {
-            // Somebody opened the new file before its creator did.
-            Admitted::Wait(wait) => {
-                self.table.cancel_wait(wait);
-                return Ok(Outcome::Again);
-            }
-            // It is created anew, perhaps in another file that has the name by then.
-            Admitted::ShutOut(wait) => {
-                take_back();
-                return Ok(Outcome::Wait(wait));
-            }
-            Admitted::In(e) => (e.cache, self.new_open(r, e, granted, &node, false)),
+        let changed_at = if directory { node.stat()?.change.0 } else { 0 };
+        let made = Made { name: if created_base { &base } else { &node }, node: &node, by, changed_at };
+        let (cache, open) = match self.enter_created(r, granted, &made, seen)? {
+            Ok(entered) => entered,
+            Err(outcome) => return Ok(outcome),
         };
         if created_base && r.allocation.is_some() {
             open.note_promised();
@@ -300,6 +292,58 @@ impl Fs {
         let stat = node.stat().inspect_err(|_| self.abandon(r, &open))?;
         let _ = open.created_at.set(stat.last_write);
         Ok(Outcome::Done(Opened { open, action: CreateAction::Created, cache, stat }))
+    }
+
+    /// The open of what it has made. Err: what becomes of it instead; nothing is left behind then, nor where it fails.
+    fn enter_created(
+        self: &Arc<Self>,
+        r: &OpenRequest<'_>,
+        granted: u32,
+        made: &Made<'_>,
+        seen: u64,
+    ) -> OpenResult<std::result::Result<(CacheGrant, Arc<Open>), Outcome>> {
+        let node = made.node;
+        let admission = Admission {
+            id: r.id,
+            owner: r.owner,
+            node,
+            who: r.who,
+            client: r.client,
+            granted,
+            effective: granted,
+            share: r.share_access,
+            overwrite: false,
+            cache: r.cache,
+            existed: false,
+            changed_at: made.changed_at,
+            cause: r.cause,
+        };
+        let take_back = || {
+            let _ = made.name.unlink(made.by);
+            self.table.unlinks.fetch_add(1, Ordering::AcqRel);
+        };
+        let (cache, open) = match self.table.admit(&admission).inspect_err(|_| take_back())? {
+            // Somebody opened the new file before its creator did.
+            Admitted::Wait(wait) => {
+                self.table.cancel_wait(wait);
+                return Ok(Err(Outcome::Again));
+            }
+            // It is created anew, perhaps in another file that has the name by then.
+            Admitted::ShutOut(wait) => {
+                take_back();
+                return Ok(Err(Outcome::Wait(wait)));
+            }
+            Admitted::In(e) => (e.cache, self.new_open(r, e, granted, node, false)),
+        };
+        let back_out = || {
+            self.abandon(r, &open);
+            take_back();
+        };
+        if let Some(outcome) = self.moved_meanwhile(r, node, seen).inspect_err(|_| back_out())? {
+            back_out();
+            return Ok(Err(outcome));
+        }
+        Ok(Ok((cache, open)))
     }
 
     /// The new file or stream, and its file. None: somebody else has made it meanwhile, which is as good.

@@ -138,8 +138,11 @@ impl Fs {
         if let Some(wait) = self.break_handles(open, false, cause)? {
             return Ok(Step::Wait(wait));
         }
-        let below = if open.directory { self.check_nothing_open_below(open, cause)? } else { None };
-        Ok(below.map_or(Step::Done(shut), Step::Wait))
+        if !open.directory {
+            return Ok(Step::Done(shut));
+        }
+        let shut = self.table.shut_below(&open.file);
+        Ok(self.check_nothing_open_below(open, cause)?.map_or(Step::Done(Some(shut)), Step::Wait))
     }
 
     /// The directory of the new name is opened for adding, [MS-FSA] 2.1.5.15.12 and 2.1.5.15.7.
@@ -337,6 +340,7 @@ impl Fs {
         if !self.store.generates_short_names() {
             return Err(StoreError::ShortNamesDisabled.into());
         }
+        let _shut = open.directory.then(|| self.table.shut_below(&open.file));
         if open.directory
             && let Some(wait) = self.check_nothing_open_below(open, cause)?
         {

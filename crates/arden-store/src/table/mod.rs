@@ -136,6 +136,8 @@ pub struct OpenTable {
     latest_wall: AtomicU64,
     /// Names taken away so far: an open that looked its path up before has to look again.
     pub(crate) unlinks: AtomicU64,
+    /// Directories that are being moved; while 0, opens need not look whether they are below one.
+    moves: AtomicUsize,
     /// Files and streams to be deleted; while 0, nobody needs to ask whether a parent is.
     pub(crate) deletes_pending: AtomicUsize,
     /// Directory leases; while 0, changes of children need not look for their parent.
@@ -161,6 +163,7 @@ impl OpenTable {
             latest_nanos: AtomicU64::new(0),
             latest_wall: AtomicU64::new(0),
             unlinks: AtomicU64::new(0),
+            moves: AtomicUsize::new(0),
             deletes_pending: AtomicUsize::new(0),
             directory_leases: AtomicUsize::new(0),
             read_ahead: ReadAhead::default(),

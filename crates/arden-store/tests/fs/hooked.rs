@@ -131,6 +131,7 @@ impl Node for HookedNode {
         Err(StoreError::NotSupported.into())
     }
     fn create_child(&self, by: ChangedBy, name: &str, new: &NewFile<'_>) -> Result<NodeRef> {
+        self.hook.run();
         Ok(self.like(self.node.create_child(by, name, new)?))
     }
     fn create_child_marked(&self, _by: ChangedBy, _name: &str, _new: &NewFile<'_>, _mark: u128) -> Result<NodeRef> {

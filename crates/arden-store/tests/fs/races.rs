@@ -145,3 +145,47 @@ fn nobody_opens_what_a_close_deletes() {
         r.w.close(r.w.open(if name == "d" { want(name).directory() } else { want(name) }));
     }
 }
+
+/// [MS-FSA] 2.1.4.2: nothing below a directory is open when it is moved; who comes while it is finds it gone.
+#[test]
+fn nobody_opens_something_below_a_directory_that_is_moved() {
+    let create = want("d\\b\\new").disposition(Disposition::Create);
+    let stream = want("d\\f:new").disposition(Disposition::Create);
+    for comes in [want("d\\f").existing(), want("d\\b").existing(), want("d").existing(), create, stream] {
+        let r = Race::new();
+        for (name, directory) in [("d", true), ("d\\b", true), ("d\\f", false)] {
+            r.w.close(r.w.open(if directory { want(name).directory() } else { want(name) }));
+        }
+        let d = r.w.open(want("d").directory());
+        let came = r.opens(comes.clone());
+        assert!(matches!(r.w.rename(&d, "e", false), Ok(Step::Done(()))), "{}", comes.path);
+        r.went_on(&came);
+        let gone = if comes.path == "d" { StoreError::NotFound } else { StoreError::PathNotFound };
+        assert_eq!(r.beside.fails(comes), gone);
+        assert!(!r.w.dir.join("e/b/new").exists());
+        r.w.close(d);
+        // It can be moved again: nothing of who came is left.
+        let e = r.w.open(want("e").directory());
+        assert!(matches!(r.w.rename(&e, "d", false), Ok(Step::Done(()))));
+        r.w.close(e);
+        assert_eq!(r.w.table.open_count(), 0);
+    }
+}
+
+/// The directory is moved before the new file is in the table: it is not left behind, and not open, where the directory is now.
+#[test]
+fn nothing_is_made_in_a_directory_that_was_moved_meanwhile() {
+    let r = Race::new();
+    let d = r.w.open(want("d").directory());
+    r.w.close(r.w.open(want("d\\f")));
+    let beside = r.beside.clone();
+    r.hook.before_change(move || {
+        let d = beside.open(want("d").directory());
+        assert!(matches!(beside.rename(&d, "e", false), Ok(Step::Done(()))));
+        beside.close(d);
+    });
+    assert_eq!(r.w.fails(want("d\\new").disposition(Disposition::Create)), StoreError::PathNotFound);
+    assert!(!r.w.dir.join("e/new").exists() && r.w.dir.join("e/f").exists());
+    r.w.close(d);
+    assert_eq!(r.w.table.open_count(), 0);
+}
