@@ -36,7 +36,7 @@ use crate::{
         forwarded::{Forwarded, NodeLinks},
         waits::Waits,
     },
-    sessions::{Mailbox, Peer, Session, signer::BindingDecoys},
+    sessions::{Left, Mailbox, Peer, Session, signer::BindingDecoys},
     trees::{Trees, ending::Ending, endings::UnderWay},
 };
 
@@ -320,8 +320,12 @@ impl Server {
         for channel in channels {
             self.drop_channel(&channel.session, peer.id, now);
         }
-        let left = std::mem::replace(&mut *peer.mailbox.lock(), Mailbox { closed: true, ..Mailbox::default() });
-        drop(left);
+        let mailbox = std::mem::replace(&mut *peer.mailbox.lock(), Mailbox { closed: true, ..Mailbox::default() });
+        for left in mailbox.left {
+            if let Left::Resumed(message) = left {
+                self.leave_resumed(message, peer.id);
+            }
+        }
     }
 
     // Time.

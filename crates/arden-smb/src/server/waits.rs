@@ -146,12 +146,27 @@ impl Server {
         if without == Without::GoesOn {
             return;
         }
-        let Some(message) = self.unpark(wait) else { return };
-        if without == Without::Cancelled {
-            // Nobody hears what it answers; but what it has of its handle ends, and the rest of its message runs.
-            let Ran { rest, granting } = message.abort(NtStatus::CANCELLED, &mut Vec::new());
-            drop(granting);
-            rest.into_iter().for_each(|rest| self.run_unheard(rest));
+        if let Some(message) = self.unpark(wait) {
+            self.go_on_without(message, without);
+        }
+    }
+
+    /// The same with a message that was to go on at the connection, and did not come to it.
+    pub(super) fn leave_resumed(&self, message: Box<dyn Parked>, peer_id: u64) {
+        let without = message.without(peer_id);
+        self.go_on_without(message, without);
+    }
+
+    fn go_on_without(&self, message: Box<dyn Parked>, without: Without) {
+        match without {
+            Without::Forgotten => {}
+            Without::Cancelled => {
+                // Nobody hears what it answers; but what it has of its handle ends, and the rest of its message runs.
+                let Ran { rest, granting } = message.abort(NtStatus::CANCELLED, &mut Vec::new());
+                drop(granting);
+                rest.into_iter().for_each(|rest| self.run_unheard(rest));
+            }
+            Without::GoesOn => self.run_unheard(message.detach()),
         }
     }
 

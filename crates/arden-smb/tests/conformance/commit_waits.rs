@@ -157,6 +157,35 @@ fn a_request_whose_commit_fails_does_not_wait() {
     h.is_free();
 }
 
+/// What was to go on at a channel that is lost is cancelled like what waited there: nothing counts it as outstanding any more,
+/// [MS-SMB2] 3.3.5.2.10, and no lock is granted to it.
+#[test]
+fn what_was_to_go_on_at_a_lost_channel_is_cancelled() {
+    for before_wait in [true, false] {
+        let mut h = Held::new();
+        let mine = h.c.open(want("file")).id;
+        let mut second = second_channel(&h.lab, &h.c);
+        let request = lock(mine, 0, &[(0, 10, lock_flags::EXCLUSIVE)]);
+        if before_wait {
+            h.lab.handles.hold_commits();
+            second.send_all(&[want("new").persistent(GUID, 0).req(), request]);
+            assert_eq!(h.lab.handles.held_commits(), 1);
+            h.lab.handles.release_commits();
+        } else {
+            let id = second.send(&request);
+            second.interim(id);
+            h.other.call(&lock(h.lock, 0, &[(0, 10, lock_flags::UNLOCK)])).ok();
+        }
+        second.disconnect();
+        if !before_wait {
+            h.other.call(&lock(h.lock, 0, &[(0, 10, EXCLUSIVE)])).ok();
+        }
+        h.c.channel_sequence += 1;
+        assert_eq!(h.c.status(&write(mine, 20, b"goes on").replay()), NtStatus::SUCCESS, "{before_wait}");
+        h.is_free();
+    }
+}
+
 /// Nobody gets the lock for a connection that is gone, whenever it went.
 #[test]
 fn a_connection_ends_while_the_commit_is_under_way() {
