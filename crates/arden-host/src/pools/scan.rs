@@ -74,17 +74,9 @@ pub fn scan(paths: &[PathBuf]) -> Vec<Found> {
 type PutOff = fn(&Path) -> Duration;
 
 fn scan_within(paths: &[PathBuf], limit: Duration, put_off: PutOff) -> Vec<Found> {
-    let hanging = hanging();
-    let looks: Vec<Look> =
-        paths.iter().filter(|p| !hanging.contains(p)).filter_map(|p| Look::begin(p, put_off)).collect();
-    looks.into_iter().filter_map(|look| look.wait(limit)).collect()
-}
-
-/// Disks that are not asked again before they have answered.
-fn hanging() -> Vec<PathBuf> {
-    let mut all = HANGING.lock();
-    all.retain(|(_, life)| life.strong_count() > 0);
-    all.iter().map(|(path, _)| path.clone()).collect()
+    let begin = |path: &PathBuf| Look::begin(path, move |path, says| look_at(path, says, put_off));
+    let looks: Vec<_> = paths.iter().filter_map(begin).collect();
+    looks.into_iter().filter_map(|look| look.wait(limit).flatten()).collect()
 }
 
 /// What `read` finds on the disk. None: it does not answer.
@@ -98,75 +90,69 @@ fn answer_within<T: Send + 'static>(
     put_off: PutOff,
     read: impl FnOnce(&Path) -> T + Send + 'static,
 ) -> Option<T> {
-    if hanging().iter().any(|p| p == path) {
-        return None;
-    }
-    let (says, said) = channel();
-    let lives = Arc::new(());
-    let (of, life) = (path.to_path_buf(), Arc::downgrade(&lives));
-    let run = move || {
-        thread::sleep(put_off(&of));
-        let found = read(&of);
-        drop(lives);
-        _ = says.send(found);
-    };
-    thread::Builder::new().name("arden-look".into()).spawn(run).ok()?;
-    let found = said.recv_timeout(limit).ok();
-    if found.is_none() {
-        note_hanging(path.to_path_buf(), life);
-    }
-    found
+    let look = Look::begin(path, move |path, _| {
+        thread::sleep(put_off(path));
+        read(path)
+    });
+    look?.wait(limit)
 }
 
-fn note_hanging(path: PathBuf, life: Weak<()>) {
-    tracing::warn!(disk = %path.display(), "it does not answer, and counts as not there");
-    HANGING.lock().push((path, life));
+/// Whether the disk is not asked again before it has answered.
+fn is_hanging(path: &Path) -> bool {
+    let mut all = HANGING.lock();
+    all.retain(|(_, life)| life.strong_count() > 0);
+    all.iter().any(|(hanging, _)| hanging == path)
 }
 
-enum Said {
+enum Said<T> {
     /// The disk has answered once more.
     Answered(Instant),
-    Ended(Option<Found>),
+    Ended(T),
 }
 
 /// A disk that is being looked at, on a thread that nobody waits for at its end.
-struct Look {
+struct Look<T> {
     path: PathBuf,
     begun: Instant,
-    said: Receiver<Said>,
+    said: Receiver<Said<T>>,
     life: Weak<()>,
 }
 
-impl Look {
-    fn begin(path: &Path, put_off: PutOff) -> Option<Look> {
+impl<T: Send + 'static> Look<T> {
+    /// None: the disk hangs. `look` may say of each answer that it came; its own end is one.
+    fn begin(path: &Path, look: impl FnOnce(&Path, Sender<Said<T>>) -> T + Send + 'static) -> Option<Look<T>> {
+        if is_hanging(path) {
+            return None;
+        }
         let (says, said) = channel();
         let lives = Arc::new(());
         let (of, life) = (path.to_path_buf(), Arc::downgrade(&lives));
         let run = move || {
-            let found = look_at(&of, says.clone(), put_off);
+            let found = look(&of, says.clone());
             drop(lives);
             _ = says.send(Said::Ended(found));
         };
-        thread::Builder::new().name("arden-scan".into()).spawn(run).ok()?;
+        thread::Builder::new().name("arden-look".into()).spawn(run).ok()?;
         Some(Look { path: path.to_path_buf(), begun: Instant::now(), said, life })
     }
 
     /// As long as the disk goes on answering. `limit` is that of one answer.
-    fn wait(self, limit: Duration) -> Option<Found> {
+    fn wait(self, limit: Duration) -> Option<T> {
         let mut last = self.begun;
         loop {
             match self.said.recv_timeout(limit.saturating_sub(last.elapsed())) {
                 Ok(Said::Answered(at)) => last = at,
-                Ok(Said::Ended(found)) => return found,
+                Ok(Said::Ended(found)) => return Some(found),
                 Err(_) => break,
             }
         }
-        note_hanging(self.path, self.life);
+        tracing::warn!(disk = %self.path.display(), "it does not answer, and counts as not there");
+        HANGING.lock().push((self.path, self.life));
         None
     }
 }
 
-fn look_at(path: &Path, says: Sender<Said>, put_off: PutOff) -> Option<Found> {
+fn look_at(path: &Path, says: Sender<Said<Option<Found>>>, put_off: PutOff) -> Option<Found> {
     let disk = Looked { file: open(path).ok()?, info: info(path), says, put_off: put_off(path) };
     // Every read has ended when it returns, so nothing is waited for and no clock is asked.
     let rt = Rt::virtual_clock(0);
@@ -199,7 +185,7 @@ fn info(path: &Path) -> DeviceInfo {
 struct Looked {
     file: File,
     info: DeviceInfo,
-    says: Sender<Said>,
+    says: Sender<Said<Option<Found>>>,
     put_off: Duration,
 }
 
