@@ -26,6 +26,8 @@ use crate::{
 const FIXES_A_PASS: usize = 200;
 /// Extents and blocks that one pass takes away.
 const ENTRIES_A_PASS: usize = 1000;
+/// What a record has for one mending at most, but for those that ask for room themselves.
+const FIX_BYTES_MAX: usize = 8 << 10;
 const PASSES_MAX: usize = 10_000;
 
 /// What was done, or with `dry_run` would be, and what is left.
@@ -57,7 +59,7 @@ pub fn repair(files: &Files, dry_run: bool) -> VolResult<RepairReport> {
         }
         let mut mended = 0;
         for (what, fix) in fixes {
-            if mended < FIXES_A_PASS && mend(&mut t, &fix)? {
+            if mended < FIXES_A_PASS && t.has_room(FIX_BYTES_MAX) && mend(&mut t, &fix)? {
                 report.done.push(format!("{what}: {}", fix.text()));
                 mended += 1;
             } else if mended == 0 {
@@ -341,6 +343,35 @@ mod tests {
             change(vol, |t| t.put(key, snapshot.encode()));
         });
         mends("a snapshot of no stream", |vol| with_stream(vol, |s| s.data.snapshots = Default::default()));
+    }
+
+    /// All of it is more than one record of a small journal may have.
+    #[test]
+    fn much_is_mended_in_several_passes() {
+        let (_, vol) = volume(16 << 20);
+        let files = Files::new(&vol);
+        let name = |i: u32| format!("{}{i}", "\u{7530}".repeat(240));
+        let inodes: Vec<u64> = (0..190).map(|i| files.write(&name(i), b"content").id().file).collect();
+        vol.checkpoint().unwrap();
+        inodes.iter().for_each(|ino| with_inode(&vol, *ino, |i| i.links = 5));
+        let dev_block = vol.engine.state.alloc.lock().reserve_data(1, 1).unwrap()[0].start;
+        for i in 0..10 {
+            change(&vol, |t| {
+                let sid = t.new_id();
+                let extent = |file_block| crate::disk::inode::Extent { file_block, dev_block, birth: 1, sums: vec![0] };
+                (0..1000).for_each(|block| t.map(sid, &extent(block)));
+                if i == 0 {
+                    t.enter(Run { start: dev_block, len: 1 });
+                }
+                t.put_refs(Run { start: dev_block, len: 1 }, 1000 * (i + 1));
+            });
+        }
+        assert!(!vol.check(false).unwrap().is_clean());
+        let report = vol.repair(false).unwrap();
+        assert_eq!(report.left, Vec::<String>::new());
+        let check = vol.check(false).unwrap();
+        assert!(check.is_clean() && check.unaccounted_blocks == 0, "{:?}", check.errors);
+        assert!((0..190).all(|i| files.read(&name(i)) == b"content"));
     }
 
     #[test]

@@ -102,6 +102,45 @@ fn and_what_is_written_or_cloned_over_it() {
     goes_on(&device, vol);
 }
 
+/// Each block of a large extent has users of its own, some others are held by a snapshot alone, and what is written later lies
+/// between them: what a record has for a block is the most that it can be. Assertions hold it against the estimate.
+#[test]
+fn extents_whose_blocks_are_shared_one_by_one_are_taken_away() {
+    const BLOCKS: u64 = 768;
+    let at = |block: u64| block * BLOCK as u64;
+    for way in 0..6 {
+        let (device, vol) = volume(16);
+        let (node, copy) = (file_named(&vol, "f"), file_named(&vol, "g"));
+        [&node, &copy].into_iter().for_each(|node| node.set_sparse(None, true).unwrap());
+        node.write_at(None, 0, &vec![7; BLOCKS as usize * BLOCK], Wait::Yes).unwrap();
+        vol.create_snapshot(FileTime(1), "").unwrap();
+        for block in 0..BLOCKS {
+            match block % 7 {
+                0 => node.write_at(None, at(block), &[8; BLOCK], Wait::Yes).unwrap(),
+                1 | 3 => Node::clone_from(&*copy, None, &*node, at(block), at(block), BLOCK as u64).unwrap(),
+                4 => Node::clone_from(&*copy, None, &*node, at(block), at(block), 3 * BLOCK as u64).unwrap_or(()),
+                _ => {}
+            }
+        }
+        Node::clone_from(&*copy, None, &*node, at(100), at(BLOCKS), at(50)).unwrap();
+        let held = read_all(&copy);
+        match way {
+            0 => node.set_end_of_file(None, at(300) + 5).unwrap(),
+            1 => node.zero_range(None, 5, at(BLOCKS) - 10).unwrap(),
+            2 => node.write_at(None, 5, &vec![9; BLOCKS as usize * BLOCK], Wait::Yes).unwrap(),
+            3 => node.unlink(None).unwrap(),
+            4 => node.set_end_of_file(None, 0).unwrap(),
+            _ => {
+                file_named(&vol, "h").write_at(None, 0, &vec![9; BLOCKS as usize * BLOCK], Wait::Yes).unwrap();
+                Node::clone_from(&*node, None, &*file_named(&vol, "h"), 0, 0, at(BLOCKS)).unwrap();
+            }
+        }
+        assert!(read_all(&copy) == held);
+        drop((node, copy));
+        goes_on(&device, vol);
+    }
+}
+
 #[test]
 fn a_crash_on_the_way_leaves_what_lies_between() {
     const PIECES: u64 = 6000;
