@@ -125,6 +125,9 @@ fn share_all(target: &Target<'_>, name: &str) -> Result<Option<u64>> {
             let extent = Extent::decode(keys::second(key), value)?;
             let bytes = shared_bytes_max(extent.len()) + mapped_bytes(extent.len());
             if i == EXTENTS_AN_OPERATION || !t.goes_on(bytes) {
+                if i == 0 {
+                    return Ok(None);
+                }
                 left = Some(extent.file_block);
                 break;
             }

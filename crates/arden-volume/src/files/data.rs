@@ -317,6 +317,10 @@ impl<'a> Target<'a> {
         if let Some(a) = &mut ahead {
             let (placed, held) = a.map(&mut t, sid, edits.len() * EDIT_BYTES_MAX)?;
             if placed < mid_to {
+                if !t.has_all_room() {
+                    // All of it, or as much as there is ever room for.
+                    return Ok((0, 0));
+                }
                 end = placed * B;
             }
             more += (placed - mid_from) as i64 - held as i64;
