@@ -9,6 +9,8 @@ use std::{
 use arden_lock::{Mutex, ranks};
 use arden_store::fs::ClientId;
 
+use super::alive::find;
+
 /// What is granted to one client, over whatever connection and by whatever node.
 #[derive(Default)]
 pub struct Grants(Mutex<State, ranks::Grants>);
@@ -86,16 +88,7 @@ pub struct AllGrants(Mutex<HashMap<ClientId, Weak<Grants>>, ranks::AllGrants>);
 impl AllGrants {
     /// The same for all sessions of a client.
     pub fn of(&self, client: ClientId) -> Arc<Grants> {
-        let mut all = self.0.lock();
-        if let Some(grants) = all.get(&client).and_then(Weak::upgrade) {
-            return grants;
-        }
-        if all.len() == all.capacity() {
-            all.retain(|_, grants| grants.strong_count() > 0);
-        }
-        let grants = Arc::default();
-        all.insert(client, Arc::downgrade(&grants));
-        grants
+        find(&self.0, client)
     }
 }
 

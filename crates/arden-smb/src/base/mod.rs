@@ -1,6 +1,7 @@
 //! Settings, limits, counters and time. Imports no other folder.
 
 pub mod admission;
+pub mod alive;
 pub mod buffers;
 pub mod config;
 pub mod directories;

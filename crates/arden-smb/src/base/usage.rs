@@ -6,7 +6,6 @@
 
 use std::{
     collections::HashMap,
-    hash::Hash,
     net::IpAddr,
     sync::{
         Arc, Weak,
@@ -15,11 +14,14 @@ use std::{
 };
 
 use arden_auth::Token;
-use arden_lock::{Mutex, Rank, ranks};
+use arden_lock::{Mutex, ranks};
 use arden_store::fs::HeldBytes;
 use arden_wire::dtyp::Sid;
 
-use super::directories::{Directories, KeptDirectory};
+use super::{
+    alive::find,
+    directories::{Directories, KeptDirectory},
+};
 
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -246,19 +248,6 @@ fn network(address: IpAddr) -> IpAddr {
         },
         v4 => v4,
     }
-}
-
-fn find<K: Eq + Hash, R: Rank>(accounts: &Mutex<HashMap<K, Weak<Account>>, R>, key: K) -> Arc<Account> {
-    let mut accounts = accounts.lock();
-    if let Some(account) = accounts.get(&key).and_then(Weak::upgrade) {
-        return account;
-    }
-    if accounts.len() == accounts.capacity() {
-        accounts.retain(|_, account| account.strong_count() > 0);
-    }
-    let account = Arc::default();
-    accounts.insert(key, Arc::downgrade(&account));
-    account
 }
 
 impl Charge {
