@@ -158,4 +158,6 @@ ranks! {
     6000 DeferredWork "DeferredWork::work";
     6020 DeferredWake "DeferredWork::wake";
     6100 SpaceViews "SpaceViews::views";
+    6200 ConnectionThreads "ConnectionThreads::state";
+    6220 ThreadSignal "Wake::on_thread";
 }

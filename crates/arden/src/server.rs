@@ -667,6 +667,12 @@ impl Control for SmbControl {
             gauge("connections", "Transport connections", self.server.peers().len()),
             gauge("persistent_handles", "Handles that outlive the daemon", self.server.trees.persistent_opens()),
             counter("connections_total", "Transport connections accepted", Vec::new(), read(&m.connections)),
+            counter(
+                "connection_threads_total",
+                "Times that a busy connection got a thread of its own",
+                Vec::new(),
+                read(&m.connection_threads),
+            ),
             counter("logons_total", "Successful logons", Vec::new(), read(&m.logons)),
             counter("logon_failures_total", "Failed logons", Vec::new(), read(&m.logon_failures)),
             counter("read_bytes_total", "Bytes that clients read", Vec::new(), read(&m.bytes_read)),

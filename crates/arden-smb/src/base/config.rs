@@ -52,6 +52,8 @@ pub struct Limits {
     pub connections_waiting_per_address_max: usize,
     /// While no more connections than these are left, only administrators log on. At most an eighth of `connections_max`.
     pub connections_reserved: usize,
+    /// Busy connections that have a thread of their own, for each core; while more are busy, none has.
+    pub connection_threads_per_core: usize,
     /// Logons under way: a SESSION_SETUP was answered with MORE_PROCESSING_REQUIRED.
     pub setups_per_connection_max: usize,
     pub setups_per_address_max: usize,
@@ -99,6 +101,7 @@ impl Default for Limits {
             connections_waiting_max: 1024,
             connections_waiting_per_address_max: 128,
             connections_reserved: 32,
+            connection_threads_per_core: 8,
             setups_per_connection_max: 64,
             setups_per_address_max: 256,
             setups_max: 4096,

@@ -36,6 +36,8 @@ pub struct Metrics {
     pub logons: AtomicU64,
     pub logon_failures: AtomicU64,
     pub connections: AtomicU64,
+    /// Times that a busy connection got a thread of its own.
+    pub connection_threads: AtomicU64,
     pub breaks: AtomicU64,
 }
 

@@ -11,6 +11,7 @@ pub mod metrics;
 pub mod rare;
 pub mod shares;
 pub mod status;
+pub mod threads;
 pub mod time;
 pub mod usage;
 pub mod window;

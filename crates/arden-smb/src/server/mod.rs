@@ -28,6 +28,7 @@ use crate::{
         buffers::Buffers,
         config::ServerConfig,
         shares::{Bounds, Shares},
+        threads::ConnectionThreads,
         time::Time,
     },
     handlers::run::{LocalEngine, RequestEngine},
@@ -70,6 +71,8 @@ pub struct Server {
     pub(crate) jobs: Shares<Work, ranks::Jobs>,
     /// Threads that may block, on which connections end.
     pub(crate) endings: Shares<Work, ranks::Jobs>,
+    /// On which busy connections are served.
+    pub(crate) threads: Arc<ConnectionThreads>,
     /// What connections hold of messages.
     pub(crate) buffers: Arc<Buffers>,
     /// Messages whose commit is under way.
@@ -97,6 +100,7 @@ impl Server {
         Arc::new_cyclic(|me: &Weak<Server>| {
             let clients: Weak<dyn Clients> = me.clone();
             let bounds = config.limits.usage;
+            let threads = ConnectionThreads::for_each_core(config.limits.connection_threads_per_core, time.now);
             let trees = Trees::new(config, table, time, clients);
             Server {
                 engine: stand_before(Arc::new(LocalEngine(trees.clone()))),
@@ -117,6 +121,7 @@ impl Server {
                 admit_at: OnceLock::new(),
                 jobs: Shares::new(Bounds { slots: bounds.jobs, bytes: bounds.job_bytes }),
                 endings: Shares::new(Bounds::of_slots(bounds.endings)),
+                threads,
                 buffers: Buffers::new(bounds.buffer_bytes),
                 committing: AtomicUsize::new(0),
                 rpc_users: Mutex::default(),

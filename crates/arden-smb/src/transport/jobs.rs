@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use arden_lock::ranks;
-use tokio::{runtime::Handle, sync::Notify};
+use tokio::runtime::Handle;
 
 use crate::{
     base::{
@@ -16,7 +16,7 @@ use crate::{
     },
     server::{Server, Work},
     sessions::work::{Answered, BlockingWork},
-    transport::buffer::Returned,
+    transport::{buffer::Returned, socket::Wake},
 };
 
 /// What a connection knows of its messages on other threads.
@@ -24,7 +24,7 @@ use crate::{
 pub struct OfConnection {
     /// Bytes that they keep.
     pub bytes: Arc<AtomicUsize>,
-    pub wake: Arc<Notify>,
+    pub wake: Arc<Wake>,
     /// Where their buffers go that were as large as this at least.
     pub returned: (usize, Arc<Returned>),
 }
@@ -134,7 +134,7 @@ impl Held {
         self.bytes -= less;
         if let Some(of) = &self.of {
             of.bytes.fetch_sub(less, Ordering::Relaxed);
-            of.wake.notify_one();
+            of.wake.wake();
         }
         if let Some(who) = &self.who {
             begin_all(self.server.jobs.release(who, Amount::bytes(less)));

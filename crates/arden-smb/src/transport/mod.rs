@@ -2,7 +2,9 @@
 
 mod buffer;
 pub mod jobs;
+mod listen;
 mod rpc;
 mod shell;
+mod socket;
 
 pub use rpc::serve_rpc;

@@ -1,8 +1,6 @@
 //! The runtime shell: sockets, tasks, timers. Knows frames and verdicts, no protocol.
 
 use std::{
-    fs::File,
-    future::Future,
     io,
     net::SocketAddr,
     sync::{
@@ -14,11 +12,7 @@ use std::{
 
 use arden_wire::smb2::{HEADER_BYTES, TRANSFORM_ID};
 use tokio::{
-    io::AsyncReadExt,
-    net::{
-        TcpListener, TcpStream,
-        tcp::{OwnedReadHalf, OwnedWriteHalf},
-    },
+    net::TcpStream,
     runtime::Handle,
     sync::{Notify, oneshot, watch},
     time::{Interval, MissedTickBehavior},
@@ -32,10 +26,11 @@ use crate::{
     },
     engine::conn::{Connection, Verdict},
     server::Server,
-    sessions::{Peer, WriteNow, work::BlockingWork},
+    sessions::{Peer, work::BlockingWork},
     transport::{
         buffer::{Buffer, IDLE_BUFFER_BYTES, Returned},
         jobs::{OfConnection, begin, begin_end},
+        socket::{Event, Socket},
     },
 };
 
@@ -54,94 +49,13 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Where headers have the SessionId, [MS-SMB2] 2.2.1.2 and 2.2.41.
 const SESSION_ID: usize = 40;
 const TRANSFORM_SESSION_ID: usize = 44;
-/// Takes up one descriptor, until `accept` needs it.
-const SPARE_DESCRIPTOR: &str = "/dev/null";
 /// A connection that is never without requests makes way for others after this time.
 const TURN: Duration = Duration::from_millis(1);
-/// How long a server that stops waits for its connections.
-const END_TIMEOUT: Duration = Duration::from_secs(10);
-
-impl Server {
-    /// Accepts connections until `shutdown` is done, then ends them: a client whose request was not answered finds its
-    /// connection gone, and never learns from an answer that the server is taking its sessions down.
-    pub async fn serve(
-        self: &Arc<Server>,
-        listener: TcpListener,
-        shutdown: impl Future<Output = ()>,
-    ) -> io::Result<()> {
-        let timers = tokio::spawn(timers(self.clone()));
-        let live = Arc::new(AtomicUsize::new(0));
-        let mut spare = File::open(SPARE_DESCRIPTOR).ok();
-        let (stop, stopped) = watch::channel(false);
-        tokio::pin!(shutdown);
-        loop {
-            let (socket, address) = tokio::select! {
-                () = &mut shutdown => break,
-                accepted = listener.accept() => match accepted {
-                    Ok(x) => x,
-                    Err(e) => {
-                        // Out of descriptors, most likely. Who has not logged on gives some back, and with the spare one the
-                        // next in the queue is told at once instead of waiting there.
-                        tracing::warn!(error = %e, "accept failed");
-                        self.admission.make_room();
-                        drop(spare.take());
-                        let _ = tokio::time::timeout(Duration::from_millis(100), listener.accept()).await;
-                        spare = File::open(SPARE_DESCRIPTOR).ok();
-                        continue;
-                    }
-                },
-            };
-            if socket.local_addr().is_ok_and(|local| !self.admits_at(local)) {
-                continue;
-            }
-            let Some(transport) = Transport::admitted(self, socket, address) else { continue };
-            live.fetch_add(1, Ordering::Relaxed);
-            crate::base::metrics::count(&self.trees.metrics.connections, 1);
-            let (live, stopped) = (live.clone(), stopped.clone());
-            tokio::spawn(async move {
-                let mut transport = transport;
-                let reason = transport.run(stopped).await;
-                tracing::debug!(client = %address, reason, "connection closed");
-                drop(transport);
-                live.fetch_sub(1, Ordering::Relaxed);
-            });
-        }
-        timers.abort();
-        drop(stopped);
-        stop.send_replace(true);
-        // Every connection has a receiver until it has ended.
-        if tokio::time::timeout(END_TIMEOUT, stop.closed()).await.is_err() {
-            tracing::warn!(
-                connections = live.load(Ordering::Relaxed),
-                "connections have not ended: a disk that hangs?"
-            );
-        }
-        Ok(())
-    }
-}
-
-/// Break time-outs, expired handles, and what table events left to do.
-async fn timers(server: Arc<Server>) {
-    let wake = Arc::new(Notify::new());
-    let signal = wake.clone();
-    server.trees.on_deferred(Box::new(move || signal.notify_one()));
-    let (runtime, weak) = (Handle::current(), Arc::downgrade(&server));
-    server.on_detached(Box::new(move |message| {
-        if let Some(server) = weak.upgrade() {
-            begin(&server, &runtime, message, None, None);
-        }
-    }));
-    loop {
-        let _ = tokio::time::timeout(Duration::from_millis(500), wake.notified()).await;
-        let server = server.clone();
-        let _ = tokio::task::spawn_blocking(move || {
-            server.trees.set_time(Time::read());
-            server.trees.run_deferred();
-            server.tick(Time::read());
-        })
-        .await;
-    }
-}
+/// A connection is busy when so many turns followed each other, each at most this long after the one before it.
+const TURNS_OF_BUSY: u32 = 16;
+const GAP: Duration = Duration::from_millis(10);
+/// So long it is served on a thread of its own before the runtime sees to it again.
+const SHIFT: Duration = Duration::from_millis(250);
 
 /// Done when the connection of `peer` was without a session for `timeout`, whatever it sent meanwhile.
 async fn handshake(peer: Arc<Peer>, timeout: Duration) {
@@ -157,29 +71,9 @@ async fn handshake(peer: Arc<Peer>, timeout: Duration) {
     }
 }
 
-/// For whoever has an answer while the connection rests.
-fn write_now(socket: &Arc<OwnedWriteHalf>) -> WriteNow {
-    let socket = Arc::downgrade(socket);
-    Box::new(move |bytes| socket.upgrade().and_then(|socket| socket.try_write(bytes).ok()).unwrap_or(0))
-}
-
-async fn write_all(socket: &OwnedWriteHalf, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        socket.writable().await?;
-        match socket.try_write(bytes) {
-            Ok(n) => bytes = &bytes[n..],
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(())
-}
-
-struct Transport {
-    input_half: OwnedReadHalf,
-    output_half: Arc<OwnedWriteHalf>,
+pub struct Transport {
+    socket: Socket,
     connection: Option<Connection>,
-    wake: Arc<Notify>,
     input: Buffer,
     /// Start of what is not handled yet.
     done: usize,
@@ -204,28 +98,35 @@ struct Transport {
     quiet: bool,
     /// When others last had their turn.
     turn_began: Instant,
+    pace: Pace,
+    /// Nothing came for a while on the connection's own thread.
+    paused: bool,
+}
+
+/// How fast one message follows the other.
+struct Pace {
+    /// So many turns followed each other without a gap.
+    turns: u32,
+    /// The last turn at the runtime; on a thread of its own, when the connection got that.
+    last: Instant,
 }
 
 /// Why a connection ended.
-type Ended = &'static str;
+pub type Ended = &'static str;
 
 impl Transport {
-    fn new(server: &Arc<Server>, socket: TcpStream, address: SocketAddr) -> Transport {
-        let _ = socket.set_nodelay(true);
-        let wake = Arc::new(Notify::new());
-        let signal = wake.clone();
-        let local = socket.local_addr().unwrap_or(address);
+    fn new(server: &Arc<Server>, stream: TcpStream, address: SocketAddr) -> io::Result<Transport> {
+        let _ = stream.set_nodelay(true);
+        let local = stream.local_addr().unwrap_or(address);
+        let socket = Socket::new(stream.into_std()?)?;
+        let wake = socket.wake.clone();
         let mut beat = tokio::time::interval(BEAT);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let connection = Connection::new(server, address, local, Box::new(move || signal.notify_one()));
-        let (input_half, output_half) = socket.into_split();
-        let output_half = Arc::new(output_half);
-        let _ = connection.peer().write_now.set(write_now(&output_half));
-        Transport {
-            input_half,
-            output_half,
+        let connection = Connection::new(server, address, local, Box::new(move || wake.wake()));
+        let _ = connection.peer().write_now.set(socket.write_now());
+        Ok(Transport {
+            socket,
             connection: Some(connection),
-            wake,
             input: Buffer::default(),
             done: 0,
             out: Buffer::default(),
@@ -240,12 +141,14 @@ impl Transport {
             beat,
             quiet: false,
             turn_began: Instant::now(),
-        }
+            pace: Pace { turns: 0, last: Instant::now() },
+            paused: false,
+        })
     }
 
     /// The connection, if there is room for it.
-    fn admitted(server: &Arc<Server>, socket: TcpStream, address: SocketAddr) -> Option<Transport> {
-        let mut transport = Transport::new(server, socket, address);
+    pub fn admitted(server: &Arc<Server>, socket: TcpStream, address: SocketAddr) -> Option<Box<Transport>> {
+        let mut transport = Box::new(Transport::new(server, socket, address).ok()?);
         let connection = transport.connection.as_mut()?;
         let evicted = transport.evicted.clone();
         let close = Box::new(move || evicted.notify_one());
@@ -260,17 +163,69 @@ impl Transport {
         }
     }
 
-    async fn run(&mut self, mut stopped: watch::Receiver<bool>) -> Ended {
-        let Some(connection) = &self.connection else { return "closed" };
+    pub async fn run(mut self: Box<Self>, stopped: watch::Receiver<bool>) -> Ended {
+        let ended = loop {
+            if let Some(ended) = self.serve_here(stopped.clone()).await {
+                break ended;
+            }
+            match self.serve_on_thread(stopped.clone()).await {
+                Some((transport, None)) => self = transport,
+                Some((transport, Some(ended))) => {
+                    self = transport;
+                    break ended;
+                }
+                None => return "its thread has panicked",
+            }
+        };
+        self.end().await;
+        ended
+    }
+
+    /// Until the connection has ended, or is to be served elsewhere.
+    async fn serve_here(&mut self, mut stopped: watch::Receiver<bool>) -> Option<Ended> {
+        let connection = self.connection.as_ref()?;
         let handshake = handshake(connection.peer().clone(), connection.handshake_timeout());
         let evicted = self.evicted.clone();
-        let ended = tokio::select! {
+        tokio::select! {
             biased;
-            _ = stopped.wait_for(|stop| *stop) => "the server stops",
-            () = evicted.notified() => "without a session, closed to make room",
-            () = handshake => "no session within handshake_timeout",
+            _ = stopped.wait_for(|stop| *stop) => Some("the server stops"),
+            () = evicted.notified() => Some("without a session, closed to make room"),
+            () = handshake => Some("no session within handshake_timeout"),
             ended = self.turns() => ended,
+        }
+    }
+
+    /// On a thread of its own, if one is free.
+    async fn serve_on_thread(
+        mut self: Box<Self>,
+        stopped: watch::Receiver<bool>,
+    ) -> Option<(Box<Self>, Option<Ended>)> {
+        let now = Instant::now();
+        let server = &self.connection.as_ref()?.server;
+        let Some(thread) = server.threads.take(now) else { return Some((self, None)) };
+        crate::base::metrics::count(&server.trees.metrics.connection_threads, 1);
+        (self.pace, self.paused) = (Pace { turns: 0, last: now }, false);
+        let (runtime, (done, served)) = (Handle::current(), oneshot::channel());
+        let serve = async move |transport: &mut Self| {
+            // Of what was left before, nobody tells this thread.
+            match transport.serve_others().await {
+                Ok(()) => transport.serve_here(stopped).await,
+                Err(ended) => Some(ended),
+            }
         };
+        thread.run(Box::new(move |signal| {
+            self.socket.enter_thread(signal);
+            let ended = runtime.block_on(async {
+                let ended = serve(&mut self).await;
+                ended.or(self.socket.leave_thread().err().map(|_| "socket error"))
+            });
+            let _ = done.send((self, ended));
+        }));
+        served.await.ok()
+    }
+
+    /// What it had open is closed.
+    async fn end(&mut self) {
         let payer = self.holder();
         if let Some(mut connection) = self.connection.take() {
             drop(connection.peer().end_rest());
@@ -287,15 +242,34 @@ impl Transport {
             }
             let _ = closed.await;
         }
-        ended
     }
 
-    async fn turns(&mut self) -> Ended {
+    async fn turns(&mut self) -> Option<Ended> {
         loop {
             if let Err(ended) = self.turn().await {
-                return ended;
+                return Some(ended);
+            }
+            if self.moves(Instant::now()) {
+                return None;
             }
         }
+    }
+
+    /// Whether it is to be served elsewhere from now on: on a thread of its own, or at the runtime again.
+    fn moves(&mut self, now: Instant) -> bool {
+        let Some(connection) = &self.connection else { return false };
+        let (peer, threads) = (connection.peer(), &connection.server.threads);
+        let since = now.saturating_duration_since(self.pace.last);
+        if self.socket.has_thread() {
+            return self.paused || !self.socket.waits_on_thread() || since > SHIFT || threads.is_crowded(now);
+        }
+        self.pace.last = now;
+        self.pace.turns = if since > GAP { 0 } else { self.pace.turns + 1 };
+        if self.pace.turns < TURNS_OF_BUSY {
+            return false;
+        }
+        self.pace.turns = 0;
+        !threads.is_crowded(now) && !peer.channels.read().is_empty()
     }
 
     fn connection(&mut self) -> Result<&mut Connection, Ended> {
@@ -336,19 +310,21 @@ impl Transport {
             // It was idle: what it wants first is small.
             input.reserve(IDLE_BUFFER_BYTES);
         }
+        let most = if too_much { 0 } else { usize::MAX };
         tokio::select! {
             biased;
-            read = self.input_half.read_buf(input), if !too_much => match read {
-                Ok(0) => return Err("closed by the client"),
-                Ok(_) => {
+            read = self.socket.read(input, most) => match read {
+                Ok(Event::Bytes(0)) => return Err("closed by the client"),
+                Ok(Event::Bytes(_)) => {
                     self.quiet = false;
                     if input.len() == input.capacity() && input.len() < SMALL_MESSAGE_BYTES {
                         self.widen_input();
                     }
                 }
+                Ok(Event::Woken) => {}
+                Ok(Event::Pause) => self.paused = true,
                 Err(_) => return Err("socket error"),
             },
-            () = self.wake.notified() => {}
             _ = self.beat.tick() => self.look_after()?,
         }
         Ok(())
@@ -448,7 +424,7 @@ impl Transport {
             tokio::select! {
                 biased;
                 paid = &mut waits => return paid.map_err(|_| "nobody is left to wait for"),
-                () = self.wake.notified() => self.serve_others().await?,
+                () = self.socket.wake.woken() => self.serve_others().await?,
             }
         }
     }
@@ -536,7 +512,7 @@ impl Transport {
             self.drain_mailbox().await?;
             self.flush().await?;
             if self.waits_for_too_much() {
-                self.wake.notified().await;
+                self.socket.wake.woken().await;
             }
         }
         self.held = None;
@@ -609,15 +585,15 @@ impl Transport {
         while buffer.len() < total {
             let missing = total - buffer.len();
             buffer.reserve_exact(missing);
-            let mut limited = (&mut self.input_half).take(missing as u64);
             tokio::select! {
                 biased;
-                read = limited.read_buf(buffer) => match read {
-                    Ok(0) => return Err("closed by the client"),
-                    Ok(_) => {}
+                read = self.socket.read(buffer, missing) => match read {
+                    Ok(Event::Bytes(0)) => return Err("closed by the client"),
+                    Ok(Event::Bytes(_)) => {}
+                    Ok(Event::Woken) => self.serve_others().await?,
+                    Ok(Event::Pause) => self.socket.register().map_err(|_| "socket error")?,
                     Err(_) => return Err("socket error"),
                 },
-                () = self.wake.notified() => self.serve_others().await?,
                 () = tokio::time::sleep_until(deadline) => return Err("half a message, then nothing"),
             }
         }
@@ -667,7 +643,7 @@ impl Transport {
         let paid = paid.or_else(|| Some(self.holder()?.owe(job.waiting_bytes())));
         let Some(connection) = &self.connection else { return };
         self.waiting_bytes.fetch_add(job.bytes(), Ordering::Relaxed);
-        let (bytes, wake) = (self.waiting_bytes.clone(), self.wake.clone());
+        let (bytes, wake) = (self.waiting_bytes.clone(), self.socket.wake.clone());
         let of = OfConnection { bytes, wake, returned: (SMALL_MESSAGE_BYTES, self.returned.clone()) };
         begin(&connection.server, &Handle::current(), job, paid, Some(of));
     }
@@ -721,16 +697,13 @@ impl Transport {
     /// Who does not read its answers owes for them.
     async fn write(&mut self, mut bytes: &[u8]) -> Result<(), Ended> {
         let held = bytes.len();
-        match self.output_half.try_write(bytes) {
-            Ok(n) => bytes = &bytes[n..],
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => return Err("socket error"),
-        }
+        let Ok(written) = self.socket.try_write(bytes) else { return Err("socket error") };
+        bytes = &bytes[written..];
         if bytes.is_empty() {
             return Ok(());
         }
         let _owed = self.holder().map(|payer| payer.owe(held));
-        match tokio::time::timeout(WRITE_TIMEOUT, write_all(&self.output_half, bytes)).await {
+        match tokio::time::timeout(WRITE_TIMEOUT, self.socket.write_all(bytes)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err("socket error"),
             Err(_) => Err("the client does not read its answers"),

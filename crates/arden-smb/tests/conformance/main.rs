@@ -56,6 +56,7 @@ mod starving;
 mod strangers;
 mod stream_snapshots;
 mod streams;
+mod threads;
 mod times;
 mod transport;
 mod trees;
