@@ -98,6 +98,7 @@ ranks! {
     1360 DirNames "DirPart::names";
     1370 FileStreams "dir::Inode::streams";
     1400 SnapshotUse "Snapshot::in_use";
+    1415 VolumeChange "State::changing";
     1420 VolumeState "State::core";
     1440 QuotaFolders "QuotaCounts::folders";
     1500 OpenFiles "OpenFiles::map";

@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn there_are_no_more_threads_than_allowed_and_they_come_back() {
-        let now = Instant::now();
+        let now = crate::base::time::Time::read().now;
         let threads = ConnectionThreads::new(2, now);
         let ((go, stay), (said, says)) = (mpsc::channel::<()>(), mpsc::channel());
         let stay = Arc::new(std::sync::Mutex::new(stay));
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_panic_takes_no_thread_for_good() {
-        let now = Instant::now();
+        let now = crate::base::time::Time::read().now;
         let threads = ConnectionThreads::new(1, now);
         for _ in 0..3 {
             threads.take(now).unwrap().run(Box::new(|_| std::panic::resume_unwind(Box::new(()))));

@@ -6,7 +6,7 @@
 //! - the nodes of a new tree are flushed before the superblock that leads to them, that before old nodes are reused;
 //! - blocks that an operation freed are reused only when that operation is durable.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use arden_block::{BLOCK_BYTES, IoError};
 use arden_lock::MutexGuard;
@@ -291,7 +291,8 @@ impl Engine {
         layer.insert(vec![keys::DIRTY], (!listed.is_empty()).then(|| listed.into()));
         core.frozen = Some(Arc::new(layer));
         let (start, used) = self.state.wal.position();
-        let (seq, next_id, counters, epoch) = (core.seq, core.next_id, core.counters, core.epoch);
+        let (seq, next_id, counters, epoch) =
+            (core.seq, core.next_id.load(Ordering::Relaxed), core.counters, core.epoch);
         Freeze { seq, next_id, counters, epoch, start, used }
     }
 

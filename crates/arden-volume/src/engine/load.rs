@@ -1,6 +1,9 @@
 //! Opening: everything in memory, from what lies on the device. Owns replay, and which blocks count as used at first.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::AtomicU64},
+};
 
 use arden_block::{BLOCK_BYTES, Device};
 
@@ -63,7 +66,7 @@ pub fn load(
     }
     let mut core = Core {
         root: sb.root,
-        next_id: sb.next_id,
+        next_id: AtomicU64::new(sb.next_id),
         seq: sb.seq,
         counters: sb.counters,
         epoch: sb.epoch,

@@ -84,7 +84,14 @@ impl Engine {
         let Loaded { core, alloc, wal, tree } = loaded;
         let (seq, changes_bytes) = (core.seq, core.changes_bytes.clone());
         let (alloc, wal) = (Arc::new(Mutex::new(alloc)), Arc::new(wal));
-        let state = State { core: RwLock::new(core), tree, alloc, wal, failed: Arc::new(AtomicBool::new(false)) };
+        let state = State {
+            changing: Mutex::new(()),
+            core: RwLock::new(core),
+            tree,
+            alloc,
+            wal,
+            failed: Arc::new(AtomicBool::new(false)),
+        };
         let committer = Committer::new(device.clone(), &state, seq);
         let checkpoints = Checkpoints { superblock: Mutex::new(sb), unfinished: Mutex::new(None) };
         let wakeup = Arc::default();
@@ -129,8 +136,14 @@ impl Engine {
         self.state.reading()
     }
 
+    /// See [`Txn::alone`].
     pub fn begin(&self) -> Txn<'_> {
-        Txn::new(&self.state, &self.hooks)
+        Txn::alone(&self.state, &self.hooks)
+    }
+
+    /// See [`Txn::beside`].
+    pub fn begin_beside(&self) -> Txn<'_> {
+        Txn::beside(&self.state, &self.hooks)
     }
 
     /// Returns when operation `seq`, and all before it, are durable.

@@ -1,7 +1,7 @@
 //! A transaction's record in the log: its layout, and making its changes again. docs/on-disk-volume.md has the table of
 //! operations. Refuses to know when a record is durable.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::atomic::Ordering};
 
 use arden_wire::cursor::{Put, Reader};
 
@@ -275,7 +275,7 @@ pub fn replay(
             }
             Change::Dirty { sid, ino: 0 } => drop(core.dirty.remove(&sid)),
             Change::Dirty { sid, ino } => drop(core.dirty.insert(sid, ino)),
-            Change::NextId(id) => core.next_id = core.next_id.max(id),
+            Change::NextId(id) => _ = core.next_id.fetch_max(id, Ordering::Relaxed),
             Change::Epoch(epoch) => core.epoch = core.epoch.max(epoch),
         }
     }

@@ -2,20 +2,22 @@
 //!
 //! | lock | protects | taken |
 //! |---|---|---|
-//! | `State::core` | keys and values since the last checkpoint, sums, ids, the list of snapshots | for reading by every look, for writing for the length of a transaction |
+//! | `State::changing` | nothing by itself: who has it makes the one transaction that there is | for the length of a transaction |
+//! | `State::core` | keys and values since the last checkpoint, sums, ids, the list of snapshots | for reading by every look, and by a transaction while it is made; for writing while its changes take effect |
 //! | `State::alloc` | which blocks are free | alone or under `core`, for moments |
 //! | `Wal` (its own) | records that wait for a batch | under `core`, so that records have the order of their numbers |
 //! | `Tree` (its own, sharded) | nodes in memory, and rows that were found last | under any of them |
 
 use std::{
     collections::BTreeMap,
+    ops::{Deref, DerefMut},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
-use arden_lock::{ReadGuard, RwLock, ranks};
+use arden_lock::{Mutex, ReadGuard, RwLock, WriteGuard, ranks};
 
 use crate::{
     disk::{
@@ -48,7 +50,8 @@ pub struct Core {
     /// The bytes of both, for those who must not wait while somebody changes the volume.
     pub changes_bytes: Arc<AtomicUsize>,
     pub root: Root,
-    pub next_id: u64,
+    /// The last that was given.
+    pub next_id: AtomicU64,
     pub seq: u64,
     pub counters: Counters,
     /// Streams with blocks in the tree that should get a place, and the files that they are of.
@@ -120,6 +123,43 @@ impl View for Reading<'_> {
     }
 }
 
+/// The state as a transaction has it: beside others who read, until the first change of it.
+pub struct Held<'a> {
+    lock: &'a RwLock<Core, ranks::VolumeState>,
+    beside: Option<ReadGuard<'a, Core>>,
+    alone: Option<WriteGuard<'a, Core>>,
+}
+
+impl<'a> Held<'a> {
+    /// Nobody else reads from the beginning.
+    pub fn alone(state: &'a State) -> Held<'a> {
+        Held { lock: &state.core, beside: None, alone: Some(state.core.write()) }
+    }
+
+    pub fn beside(state: &'a State) -> Held<'a> {
+        Held { lock: &state.core, beside: Some(state.core.read()), alone: None }
+    }
+}
+
+impl Deref for Held<'_> {
+    type Target = Core;
+    fn deref(&self) -> &Core {
+        match (&self.alone, &self.beside) {
+            (Some(core), _) => core,
+            (None, Some(core)) => core,
+            (None, None) => unreachable!("it is held in one way or the other"),
+        }
+    }
+}
+
+impl DerefMut for Held<'_> {
+    /// Waits until nobody reads. Only a checkpoint comes between, which moves changes and makes none.
+    fn deref_mut(&mut self) -> &mut Core {
+        self.beside = None;
+        self.alone.get_or_insert_with(|| self.lock.write())
+    }
+}
+
 /// The present state or one of the past.
 pub enum Moment<'a> {
     Now(Reading<'a>),
@@ -143,6 +183,7 @@ impl View for Moment<'_> {
 
 /// What transactions, commits and checkpoints work on.
 pub struct State {
+    pub changing: Mutex<(), ranks::VolumeChange>,
     pub core: RwLock<Core, ranks::VolumeState>,
     pub tree: Tree,
     pub alloc: Arc<AllocLock>,

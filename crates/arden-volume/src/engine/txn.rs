@@ -5,10 +5,10 @@ use std::{
     cell::OnceCell,
     collections::{BTreeMap, btree_map},
     ops::Bound::{Excluded, Included},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
 };
 
-use arden_lock::WriteGuard;
+use arden_lock::MutexGuard;
 
 use crate::{
     disk::{
@@ -20,7 +20,7 @@ use crate::{
     engine::{
         kept::Dead,
         record::{Changes, PIECE_BYTES, overwrite},
-        state::{Core, CoreView, State},
+        state::{CoreView, Held, State},
         tree::{Layer, overlay::Overlay},
         view::{Take, View, scan},
     },
@@ -33,8 +33,8 @@ const SMALL_BYTES: usize = 8 << 10;
 /// Bytes of a record for each change that it may be asked room for: each costs memory, too.
 const BYTES_A_CHANGE: usize = 80;
 
-/// Takes part in every transaction. All is called with the state locked for writing, so it must not begin a transaction nor
-/// wait for one.
+/// Takes part in every transaction. All is called while no other transaction is made, so it must not begin one nor wait for one. Others
+/// may read meanwhile, but in `applied`.
 pub trait TxnHook: Send + Sync {
     /// May refuse the transaction, and adds what it counts; once for each, when sizes, owners and places do not change any more.
     ///
@@ -57,11 +57,12 @@ pub trait TxnHook: Send + Sync {
 /// Each with the kind of keys that it is told of, in the order in which they are asked.
 pub type Hooks = Vec<(u8, Arc<dyn TxnHook>)>;
 
-/// Changes that take effect together, or not at all when it is dropped. Holds the lock of the state.
+/// Changes that take effect together, or not at all when it is dropped. There is one at a time.
 pub struct Txn<'a> {
     state: &'a State,
     hooks: &'a Hooks,
-    pub core: WriteGuard<'a, Core>,
+    pub core: Held<'a>,
+    _changing: MutexGuard<'a, ()>,
     pub changes: Changes,
     /// Data was written to the device that has to be durable first.
     pub data: bool,
@@ -73,7 +74,7 @@ pub struct Txn<'a> {
     admitted: bool,
     /// What its record may have.
     room_bytes: OnceCell<usize>,
-    /// Run when it took effect, before the lock goes.
+    /// Run when it took effect, before anybody else reads.
     after: Vec<Box<dyn FnOnce() + 'a>>,
 }
 
@@ -92,15 +93,24 @@ impl View for Txn<'_> {
 }
 
 impl<'a> Txn<'a> {
-    pub fn new(state: &'a State, hooks: &'a Hooks) -> Txn<'a> {
-        Txn::on(state, hooks, state.core.write())
+    /// Nobody reads before it has ended: for who changes more than the keys and values.
+    pub fn alone(state: &'a State, hooks: &'a Hooks) -> Txn<'a> {
+        let changing = state.changing.lock();
+        Txn::on(state, hooks, changing, Held::alone(state))
     }
 
-    fn on(state: &'a State, hooks: &'a Hooks, core: WriteGuard<'a, Core>) -> Txn<'a> {
+    /// Others read until it takes effect: what is done before that, they must not be able to see.
+    pub fn beside(state: &'a State, hooks: &'a Hooks) -> Txn<'a> {
+        let changing = state.changing.lock();
+        Txn::on(state, hooks, changing, Held::beside(state))
+    }
+
+    fn on(state: &'a State, hooks: &'a Hooks, changing: MutexGuard<'a, ()>, core: Held<'a>) -> Txn<'a> {
         Txn {
             state,
             hooks,
             core,
+            _changing: changing,
             changes: Changes::default(),
             data: false,
             unlimited: false,
@@ -114,8 +124,8 @@ impl<'a> Txn<'a> {
 
     /// Another transaction after this one, which has finished, with nothing between them.
     pub fn again(self) -> Txn<'a> {
-        let Txn { state, hooks, core, .. } = self;
-        Txn::on(state, hooks, core)
+        let Txn { state, hooks, core, _changing, .. } = self;
+        Txn::on(state, hooks, _changing, core)
     }
 
     /// Whether its record, and the log as it is now, have room for so many bytes more beside what every operation adds. Whoever
@@ -137,7 +147,7 @@ impl<'a> Txn<'a> {
         CoreView { core: &self.core, tree: &self.state.tree }
     }
 
-    /// `f` is run when this took effect, while the state stays locked.
+    /// `f` is run when this took effect, before anybody else reads the state.
     pub fn on_applied(&mut self, f: impl FnOnce() + 'a) {
         self.after.push(Box::new(f));
     }
@@ -177,9 +187,10 @@ impl<'a> Txn<'a> {
     }
 
     pub fn new_id(&mut self) -> u64 {
-        self.core.next_id += 1;
-        self.changes.next_id = Some(self.core.next_id);
-        self.core.next_id
+        // Given for good, also where nothing comes of this.
+        let id = self.core.next_id.fetch_add(1, Ordering::Relaxed) + 1;
+        self.changes.next_id = Some(id);
+        id
     }
 
     /// What comes after this operation is not in the snapshot that is being made.
@@ -298,7 +309,7 @@ impl<'a> Txn<'a> {
         self.finish()
     }
 
-    /// The same while the state stays locked; nothing may be added after it.
+    /// The same while nobody else reads; nothing may be added after it.
     pub fn finish(&mut self) -> VolResult<u64> {
         if self.changes.is_empty() && !self.mended {
             return Ok(self.core.seq);

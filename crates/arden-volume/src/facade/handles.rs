@@ -41,7 +41,7 @@ fn key(of: &[u8], piece: u16) -> Vec<u8> {
 impl Volume {
     fn change_handles<'a>(&self, changes: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) -> VolResult<u64> {
         self.engine.make_room()?;
-        let mut t = self.engine.begin();
+        let mut t = self.engine.begin_beside();
         for (of, value) in changes {
             if of.len() > KEY_BYTES_MAX || value.is_some_and(|v| v.len() > HANDLE_BYTES_MAX) {
                 return Err(VolError::Refused("a handle's state is too large"));

@@ -153,7 +153,7 @@ impl VolNode {
     fn change(&self, change: impl FnOnce(&mut FileTxn<'_>, &mut Inode) -> Result<()>) -> Result<()> {
         self.shared.check_writable()?;
         self.vol().engine.make_room()?;
-        let mut t = self.vol().files.begin();
+        let mut t = self.vol().files.begin_beside();
         let mut inode = load_inode(&t, self.file.ino)?;
         change(&mut t, &mut inode)?;
         t.put_inode(self.file.ino, &inode);

@@ -140,7 +140,7 @@ impl Volume {
         check_component(name)?;
         self.engine.make_room()?;
         ea::check(new.eas)?;
-        let mut t = self.files.begin();
+        let mut t = self.files.begin_beside();
         let parent = load_directory(&t, directory)?;
         if find(&t, directory, name)?.is_some() {
             return Err(StoreError::NameCollision.into());
@@ -214,7 +214,7 @@ impl Volume {
     /// Takes one name of a file away.
     pub(crate) fn unlink(&self, file: &OpenFile, link: &Link) -> Result<u64> {
         self.engine.make_room_for_less()?;
-        let mut t = self.files.begin();
+        let mut t = self.files.begin_beside();
         let (parent, name) = link.standing()?;
         let name = name.as_str();
         // Another name may become the first one, in a folder that is full.
@@ -228,7 +228,9 @@ impl Volume {
         if let Ok(folder) = load_directory(&t, parent) {
             touch_directory(&mut t, parent, folder);
         }
-        self.tell_moved(file.ino, (parent, &entry.name), |p| p.gone = true);
+        // As soon as nobody finds the name, and not before.
+        let gone = entry.name.clone();
+        t.on_applied(move || self.tell_moved(file.ino, (parent, &gone), |p| p.gone = true));
         let seq = t.commit()?;
         self.tunnel.remember(parent, &entry.name, short);
         self.after_last_name(last);
@@ -239,7 +241,7 @@ impl Volume {
     pub(crate) fn rename(&self, file: &OpenFile, link: &Link, (to, new): (u64, &str), replace: Replace) -> Result<u64> {
         check_component(new)?;
         self.engine.make_room()?;
-        let mut t = self.files.begin();
+        let mut t = self.files.begin_beside();
         let (from, name) = link.standing()?;
         let name = name.as_str();
         let entry = find(&t, from, name)?.filter(|e| e.ino == file.ino).ok_or(StoreError::Deleted)?;
@@ -282,20 +284,23 @@ impl Volume {
             let inode = load_inode(&t, directory)?;
             touch_directory(&mut t, directory, inode);
         }
-        t.admit()?;
-        // Under the lock of the state, so that nobody finds the new name by an old node.
-        if let Some((_, target)) = &replaced {
-            self.tell_moved(target.ino, (to, &target.name), |p| p.gone = true);
-        }
-        file.moved((from, &entry.name), |p| {
-            p.parent = to;
-            p.name = new.to_owned();
+        // Before anybody reads, so that nobody finds the new name by an old node.
+        let (last, target) = replaced.unzip();
+        let old = entry.name.clone();
+        t.on_applied(move || {
+            if let Some(target) = target {
+                self.tell_moved(target.ino, (to, &target.name), |p| p.gone = true);
+            }
+            file.moved((from, &old), |p| {
+                p.parent = to;
+                p.name = new.to_owned();
+            });
         });
         let seq = t.commit()?;
         if from != to || !same_key {
             self.tunnel.remember(from, &entry.name, short);
         }
-        self.after_last_name(replaced.and_then(|(last, _)| last));
+        self.after_last_name(last.flatten());
         Ok(seq)
     }
 

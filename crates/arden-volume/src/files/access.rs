@@ -81,7 +81,7 @@ impl Files {
             if !policy.is_due(&load_inode(&self.engine.reading(), ino)?, now) {
                 return Ok(());
             }
-            let mut t = self.begin();
+            let mut t = self.begin_beside();
             t.unanswered = true;
             let mut inode = load_inode(&t, ino)?;
             inode.last_access = now.max(inode.last_access);

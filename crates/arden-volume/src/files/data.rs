@@ -311,7 +311,7 @@ impl<'a> Target<'a> {
             let bytes = &data[(from - offset) as usize..(to - offset) as usize];
             edits.push((block, self.edit(sid, eof, block, (from - block * B) as usize, bytes)?));
         }
-        let mut t = files.begin();
+        let mut t = files.begin_beside();
         let mut s = self.load(&t)?;
         let (mut more, mut left) = (0, Vec::new());
         if let Some(a) = &mut ahead {

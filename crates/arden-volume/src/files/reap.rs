@@ -38,7 +38,7 @@ impl Files {
     fn delete_orphan(&self, ino: u64) -> VolResult<bool> {
         let mut removal = Removal::new(EXTENTS_AN_OPERATION);
         while self.engine.may_reclaim() {
-            let mut t = self.begin();
+            let mut t = self.begin_beside();
             t.unlimited = true;
             if !t.has_room(STEP_BYTES_MIN) {
                 return Ok(false);

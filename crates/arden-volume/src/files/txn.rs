@@ -15,7 +15,7 @@ use crate::{
     files::owner::Files,
 };
 
-/// Holds the lock of the engine's state, as [`Txn`] does.
+/// There is one at a time, as of [`Txn`].
 pub struct FileTxn<'a> {
     txn: Txn<'a>,
     pub files: &'a Files,
@@ -46,6 +46,11 @@ impl View for FileTxn<'_> {
 impl Files {
     pub fn begin(&self) -> FileTxn<'_> {
         FileTxn { txn: self.engine.begin(), files: self }
+    }
+
+    /// See [`Txn::beside`].
+    pub fn begin_beside(&self) -> FileTxn<'_> {
+        FileTxn { txn: self.engine.begin_beside(), files: self }
     }
 }
 
