@@ -85,6 +85,7 @@ impl Connection {
             closed: AtomicBool::new(false),
             pending: Mutex::default(),
             large: Mutex::default(),
+            elsewhere_asked: AtomicUsize::new(0),
             elsewhere_bytes: AtomicUsize::new(0),
             elsewhere_is_much: AtomicBool::new(false),
             elsewhere_held: AtomicUsize::new(0),

@@ -48,6 +48,8 @@ pub struct Peer {
     /// The buffer of the last large answer, as long as that was: its bytes are there already, and need no zeros before
     /// the next is read into them.
     pub large: Mutex<Vec<u8>, ranks::LargeBuffer>,
+    /// Messages that another engine was asked for, ever.
+    pub elsewhere_asked: AtomicUsize,
     /// Bytes of messages and answers that wait for another engine's answer.
     pub elsewhere_bytes: AtomicUsize,
     /// Its user has so much at another engine that no more messages are begun before one of these is answered.
@@ -277,6 +279,7 @@ mod tests {
             closed: AtomicBool::new(false),
             pending: Mutex::default(),
             large: Mutex::default(),
+            elsewhere_asked: AtomicUsize::new(0),
             elsewhere_bytes: AtomicUsize::new(0),
             elsewhere_is_much: AtomicBool::new(false),
             elsewhere_held: AtomicUsize::new(0),

@@ -109,6 +109,8 @@ struct Pace {
     turns: u32,
     /// The last turn at the runtime; on a thread of its own, when the connection got that.
     last: Instant,
+    /// Messages that had been put aside by then because another node has them.
+    asked_elsewhere: usize,
 }
 
 /// Why a connection ended.
@@ -141,7 +143,7 @@ impl Transport {
             beat,
             quiet: false,
             turn_began: Instant::now(),
-            pace: Pace { turns: 0, last: Instant::now() },
+            pace: Pace { turns: 0, last: Instant::now(), asked_elsewhere: 0 },
             paused: false,
         })
     }
@@ -204,7 +206,7 @@ impl Transport {
         let server = &self.connection.as_ref()?.server;
         let Some(thread) = server.threads.take(now) else { return Some((self, None)) };
         crate::base::metrics::count(&server.trees.metrics.connection_threads, 1);
-        (self.pace, self.paused) = (Pace { turns: 0, last: now }, false);
+        (self.pace.last, self.paused) = (now, false);
         let (runtime, (done, served)) = (Handle::current(), oneshot::channel());
         let serve = async move |transport: &mut Self| {
             // Of what was left before, nobody tells this thread.
@@ -260,11 +262,15 @@ impl Transport {
         let Some(connection) = &self.connection else { return false };
         let (peer, threads) = (connection.peer(), &connection.server.threads);
         let since = now.saturating_duration_since(self.pace.last);
+        // What another node has is answered by way of the runtime, which would have to wake the thread.
+        let asked = peer.elsewhere_asked.load(Ordering::Relaxed);
+        let is_elsewhere = std::mem::replace(&mut self.pace.asked_elsewhere, asked) != asked;
         if self.socket.has_thread() {
-            return self.paused || !self.socket.waits_on_thread() || since > SHIFT || threads.is_crowded(now);
+            let comes_slowly = self.paused || !self.socket.waits_on_thread();
+            return comes_slowly || is_elsewhere || since > SHIFT || threads.is_crowded(now);
         }
         self.pace.last = now;
-        self.pace.turns = if since > GAP { 0 } else { self.pace.turns + 1 };
+        self.pace.turns = if since > GAP || is_elsewhere { 0 } else { self.pace.turns + 1 };
         if self.pace.turns < TURNS_OF_BUSY {
             return false;
         }

@@ -424,6 +424,24 @@ fn framed(c: &mut Client, req: &Req) -> Vec<u8> {
     [&(message.len() as u32).to_be_bytes()[..], &message].concat()
 }
 
+/// A thread of its own would have to be woken for each answer of the owner.
+#[test]
+fn a_connection_with_requests_at_another_node_has_no_thread() {
+    let lab = Lab::with(|s| s.signing_required = false);
+    let (runtime, address) = listens(&lab);
+    let mut c = on_socket(&lab, address);
+    let threads = || lab.front().trees.metrics.connection_threads.load(std::sync::atomic::Ordering::Relaxed);
+    let f = c.open(want("file")).id;
+    for _ in 0..400 {
+        c.call(&read(f, 0, 1));
+    }
+    assert!(threads() <= 1, "{} times", threads());
+    let before = threads();
+    (0..400).for_each(|_| drop(c.call(&echo()).ok()));
+    assert!(threads() > before, "what is answered here is as busy");
+    runtime.shutdown_background();
+}
+
 /// Large answers that come from the owner together are many times what a connection keeps: the user is served afterwards.
 #[test]
 fn answers_that_come_together_keep_nobody_out() {

@@ -82,6 +82,7 @@ pub(super) fn run_when_answered(message: Bytes<'_>, mut state: State, out: &mut 
         return state.close_connection("a request was lost");
     };
     let bytes = state.in_flight.bytes_elsewhere();
+    peer.elsewhere_asked.fetch_add(1, Ordering::Relaxed);
     peer.elsewhere_bytes.fetch_add(bytes, Ordering::Relaxed);
     if asked.is_much() {
         peer.elsewhere_is_much.store(true, Ordering::Relaxed);
