@@ -1,12 +1,15 @@
 //! The runtime shell: sockets, tasks, timers. Knows frames and verdicts, no protocol.
 
 use std::{
+    future::Future,
     io,
     net::SocketAddr,
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
 
@@ -56,6 +59,8 @@ const TURNS_OF_BUSY: u32 = 16;
 const GAP: Duration = Duration::from_millis(10);
 /// So long it is served on a thread of its own before the runtime sees to it again.
 const SHIFT: Duration = Duration::from_millis(250);
+/// So long that thread waits for the rest of a message, or for room for an answer: the runtime has the limits of time for that.
+const ON_THREAD_MAX: Duration = Duration::from_millis(50);
 
 /// Done when the connection of `peer` was without a session for `timeout`, whatever it sent meanwhile.
 async fn handshake(peer: Arc<Peer>, timeout: Duration) {
@@ -115,6 +120,8 @@ struct Pace {
 
 /// Why a connection ended.
 pub type Ended = &'static str;
+/// The connection and why it ended, if it did.
+type Served = (Box<Transport>, Option<Ended>);
 
 impl Transport {
     fn new(server: &Arc<Server>, stream: TcpStream, address: SocketAddr) -> io::Result<Transport> {
@@ -197,33 +204,39 @@ impl Transport {
         }
     }
 
-    /// On a thread of its own, if one is free.
-    async fn serve_on_thread(
-        mut self: Box<Self>,
-        stopped: watch::Receiver<bool>,
-    ) -> Option<(Box<Self>, Option<Ended>)> {
+    /// On a thread of its own, if one is free, until it would have to wait for something else than the socket: that is left to the
+    /// runtime.
+    async fn serve_on_thread(mut self: Box<Self>, stopped: watch::Receiver<bool>) -> Option<Served> {
         let now = Instant::now();
         let server = &self.connection.as_ref()?.server;
         let Some(thread) = server.threads.take(now) else { return Some((self, None)) };
         crate::base::metrics::count(&server.trees.metrics.connection_threads, 1);
         (self.pace.last, self.paused) = (now, false);
-        let (runtime, (done, served)) = (Handle::current(), oneshot::channel());
-        let serve = async move |transport: &mut Self| {
-            // Of what was left before, nobody tells this thread.
-            match transport.serve_others().await {
-                Ok(()) => transport.serve_here(stopped).await,
+        self.socket.leave_runtime();
+        let wake = self.socket.wake.clone();
+        let mut serving: Pin<Box<dyn Future<Output = Served> + Send>> = Box::pin(async move {
+            // Of what was left before, nobody tells the thread.
+            let ended = match self.serve_others().await {
+                Ok(()) => self.serve_here(stopped).await,
                 Err(ended) => Some(ended),
-            }
-        };
+            };
+            (self, ended)
+        });
+        let (runtime, (done, left)) = (Handle::current(), oneshot::channel());
         thread.run(Box::new(move |signal| {
-            self.socket.enter_thread(signal);
-            let ended = runtime.block_on(async {
-                let ended = serve(&mut self).await;
-                ended.or(self.socket.leave_thread().err().map(|_| "socket error"))
-            });
-            let _ = done.send((self, ended));
+            wake.enter_thread(signal);
+            let polled = {
+                let _runtime = runtime.enter();
+                // Nobody is to wake it here: who takes it over polls it at once.
+                serving.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+            };
+            wake.leave_thread();
+            let _ = done.send((polled, serving));
         }));
-        served.await.ok()
+        match left.await.ok()? {
+            (Poll::Ready(served), _) => Some(served),
+            (Poll::Pending, serving) => Some(serving.await),
+        }
     }
 
     /// What it had open is closed.
@@ -511,7 +524,9 @@ impl Transport {
         if self.turn_began.elapsed() > TURN {
             // Nobody pays for answers that wait here.
             self.flush().await?;
-            tokio::task::yield_now().await;
+            if !self.socket.waits_on_thread() {
+                tokio::task::yield_now().await;
+            }
             self.turn_began = Instant::now();
         }
         while self.waits_for_too_much() {
@@ -588,7 +603,11 @@ impl Transport {
         let missing = total.saturating_sub(buffer.len());
         let patience = MESSAGE_TIMEOUT + Duration::from_secs((missing / SLOWEST_LINK_BYTES_PER_SECOND) as u64);
         let deadline = tokio::time::Instant::now() + patience;
+        let on_thread_until = Instant::now() + ON_THREAD_MAX;
         while buffer.len() < total {
+            if self.socket.waits_on_thread() && Instant::now() > on_thread_until {
+                self.socket.register().map_err(|_| "socket error")?;
+            }
             let missing = total - buffer.len();
             buffer.reserve_exact(missing);
             tokio::select! {
@@ -709,6 +728,14 @@ impl Transport {
             return Ok(());
         }
         let _owed = self.holder().map(|payer| payer.owe(held));
+        let on_thread_until = Instant::now() + ON_THREAD_MAX;
+        while self.socket.waits_on_thread() && Instant::now() <= on_thread_until && self.socket.takes_more() {
+            let Ok(written) = self.socket.try_write(bytes) else { return Err("socket error") };
+            bytes = &bytes[written..];
+            if bytes.is_empty() {
+                return Ok(());
+            }
+        }
         match tokio::time::timeout(WRITE_TIMEOUT, self.socket.write_all(bytes)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err("socket error"),

@@ -39,6 +39,20 @@ impl Wake {
     pub async fn woken(&self) {
         self.at_runtime.notified().await;
     }
+
+    /// This thread waits for the socket from now on. What others left before, it is not told of.
+    pub fn enter_thread(&self, signal: &Arc<Signal>) {
+        signal.take();
+        *self.on_thread.lock() = Some(signal.clone());
+    }
+
+    pub fn leave_thread(&self) {
+        *self.on_thread.lock() = None;
+    }
+
+    fn thread(&self) -> Option<Arc<Signal>> {
+        self.on_thread.lock().clone()
+    }
 }
 
 /// What the wait for a socket ended with.
@@ -54,9 +68,8 @@ pub enum Event {
 
 pub struct Socket {
     stream: Arc<TcpStream>,
-    /// None while the connection has a thread of its own, which waits by itself.
+    /// None while the connection has a thread of its own, and until the runtime waits for it again.
     at_runtime: Option<AsyncFd<Arc<TcpStream>>>,
-    on_thread: Option<Arc<Signal>>,
     pub wake: Arc<Wake>,
 }
 
@@ -65,7 +78,7 @@ impl Socket {
     pub fn new(stream: TcpStream) -> io::Result<Socket> {
         let stream = Arc::new(stream);
         let at_runtime = Some(watch(&stream)?);
-        Ok(Socket { stream, at_runtime, on_thread: None, wake: Arc::default() })
+        Ok(Socket { stream, at_runtime, wake: Arc::default() })
     }
 
     /// For whoever has an answer while the connection rests.
@@ -74,18 +87,9 @@ impl Socket {
         Box::new(move |bytes| stream.upgrade().and_then(|stream| (&*stream).write(bytes).ok()).unwrap_or(0))
     }
 
-    /// From now on this thread waits, not the runtime. What others left before has to be looked for once more.
-    pub fn enter_thread(&mut self, signal: &Arc<Signal>) {
+    /// A thread will wait for it.
+    pub fn leave_runtime(&mut self) {
         self.at_runtime = None;
-        signal.take();
-        self.on_thread = Some(signal.clone());
-        *self.wake.on_thread.lock() = Some(signal.clone());
-    }
-
-    pub fn leave_thread(&mut self) -> io::Result<()> {
-        self.on_thread = None;
-        *self.wake.on_thread.lock() = None;
-        self.register()
     }
 
     /// The runtime waits for it from now on.
@@ -97,18 +101,24 @@ impl Socket {
     }
 
     pub fn has_thread(&self) -> bool {
-        self.on_thread.is_some()
+        self.wake.on_thread.lock().is_some()
     }
 
     /// Whether the connection's own thread waits for the socket: the runtime does for the rest of a message that comes slowly.
     pub fn waits_on_thread(&self) -> bool {
-        self.at_runtime.is_none()
+        self.at_runtime.is_none() && self.has_thread()
     }
 
     /// Until there is input, or something that others left. At most `most` bytes are read into what `buffer` has room for; none
     /// are looked for where that is 0. Only a thread of its own makes a pause.
     pub async fn read(&mut self, buffer: &mut Vec<u8>, most: usize) -> io::Result<Event> {
-        let Some(stream) = &self.at_runtime else { return self.read_on_thread(buffer, most) };
+        if self.at_runtime.is_none() {
+            match self.wake.thread() {
+                Some(signal) => return self.read_on_thread(&signal, buffer, most),
+                None => self.register()?,
+            }
+        }
+        let Some(stream) = &self.at_runtime else { return Ok(Event::Pause) };
         tokio::select! {
             biased;
             read = read_at_runtime(stream, buffer, most), if most > 0 => read.map(Event::Bytes),
@@ -116,9 +126,8 @@ impl Socket {
         }
     }
 
-    fn read_on_thread(&self, buffer: &mut Vec<u8>, most: usize) -> io::Result<Event> {
-        let Some(signal) = &self.on_thread else { return Ok(Event::Pause) };
-        let mut both = [PollFd::new(&**signal, PollFlags::IN), PollFd::new(&*self.stream, PollFlags::IN)];
+    fn read_on_thread(&self, signal: &Signal, buffer: &mut Vec<u8>, most: usize) -> io::Result<Event> {
+        let mut both = [PollFd::new(signal, PollFlags::IN), PollFd::new(&*self.stream, PollFlags::IN)];
         let wanted = if most > 0 { 2 } else { 1 };
         match poll(&mut both[..wanted], Some(&PAUSE)) {
             Ok(0) => return Ok(Event::Pause),
@@ -143,20 +152,19 @@ impl Socket {
         }
     }
 
-    /// All bytes, whenever the socket takes them.
+    /// On the connection's own thread: whether it takes more within a pause.
+    pub fn takes_more(&self) -> bool {
+        poll(&mut [PollFd::new(&*self.stream, PollFlags::OUT)], Some(&PAUSE)) != Ok(0)
+    }
+
+    /// All bytes, whenever the socket takes them. The runtime waits for that.
     pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        self.register()?;
+        let Some(stream) = &self.at_runtime else { return Ok(()) };
         while !bytes.is_empty() {
-            bytes = &bytes[self.try_write(bytes)?..];
-            if bytes.is_empty() {
-                break;
-            }
-            if let Some(stream) = &self.at_runtime {
-                let mut ready = stream.writable().await?;
-                if let Ok(written) = ready.try_io(|stream| (&**stream.get_ref()).write(bytes)) {
-                    bytes = &bytes[written?..];
-                }
-            } else if poll(&mut [PollFd::new(&*self.stream, PollFlags::OUT)], Some(&PAUSE)) == Ok(0) {
-                self.register()?;
+            let mut ready = stream.writable().await?;
+            if let Ok(written) = ready.try_io(|stream| (&**stream.get_ref()).write(bytes)) {
+                bytes = &bytes[written?..];
             }
         }
         Ok(())

@@ -172,3 +172,41 @@ fn without_such_threads_all_are_served_at_the_runtime() {
     assert_eq!(threads_given(&lab), 0);
     runtime.shutdown_background();
 }
+
+/// Who sends a byte now and then is waited for at the runtime.
+#[test]
+fn a_slow_client_keeps_no_thread() {
+    let (lab, runtime, address) = served(|s| s.limits.connection_threads_per_core = 1);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for n in 0..threads {
+            let mut c = logged_on(&lab, address);
+            let f = c.open(want(&format!("file {n}"))).id;
+            be_busy(&lab, &mut c);
+            let (_, message) = c.encode(&write(f, 0, &[7; 60_000]), false);
+            let framed = [&(message.len() as u32).to_be_bytes()[..], &message].concat();
+            let (stop, mut socket) = (&stop, c.socket.take().unwrap());
+            socket.set_nodelay(true).unwrap();
+            scope.spawn(move || {
+                socket.write_all(&framed[..100]).unwrap();
+                for byte in &framed[100..] {
+                    if stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    std::thread::sleep(Duration::from_millis(2));
+                    socket.write_all(&[*byte]).unwrap();
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(150));
+        let mut c = logged_on(&lab, address);
+        let (before, begun) = (threads_given(&lab), Instant::now());
+        while threads_given(&lab) == before && begun.elapsed() < Duration::from_secs(3) {
+            c.call(&echo()).ok();
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(threads_given(&lab) > before, "slow clients keep all threads");
+    });
+    runtime.shutdown_background();
+}
