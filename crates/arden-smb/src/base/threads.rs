@@ -5,6 +5,7 @@
 use std::{
     collections::VecDeque,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -25,6 +26,7 @@ pub type Run = Box<dyn FnOnce(&Arc<Signal>) + Send>;
 
 pub struct ConnectionThreads {
     most: usize,
+    kept: Duration,
     state: Mutex<State, ranks::ConnectionThreads>,
     given: Condvar,
     began: Instant,
@@ -44,12 +46,12 @@ struct State {
 impl ConnectionThreads {
     pub fn for_each_core(threads: usize, began: Instant) -> Arc<ConnectionThreads> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        ConnectionThreads::new(threads * cores, began)
+        ConnectionThreads::new(threads * cores, KEPT, began)
     }
 
-    fn new(most: usize, began: Instant) -> Arc<ConnectionThreads> {
+    fn new(most: usize, kept: Duration, began: Instant) -> Arc<ConnectionThreads> {
         let (state, given, crowded_until) = (Mutex::default(), Condvar::new(), AtomicU64::new(0));
-        Arc::new(ConnectionThreads { most, state, given, began, crowded_until })
+        Arc::new(ConnectionThreads { most, kept, state, given, began, crowded_until })
     }
 
     /// A thread, if one is free. If none is, those who have one give it back.
@@ -82,24 +84,25 @@ impl ConnectionThreads {
     }
 
     fn serve(&self, signal: &Arc<Signal>) {
-        let _running = Counted(self, |state| &mut state.running);
         while let Some(run) = self.next() {
-            let _taken = Counted(self, |state| &mut state.taken);
-            run(signal);
+            // A panic ends what ran, which the log has, and not the thread: it may be promised already.
+            let _ = catch_unwind(AssertUnwindSafe(|| run(signal)));
+            self.state.lock().taken -= 1;
         }
     }
 
-    /// None: there was nothing for long.
+    /// None: there was nothing for long, and the thread does not count any more.
     fn next(&self) -> Option<Run> {
         let mut state = self.state.lock();
         if state.queue.is_empty() {
-            self.given.wait_for(&mut state, KEPT);
+            self.given.wait_for(&mut state, self.kept);
         }
         loop {
             if let Some(run) = state.queue.pop_front() {
                 return Some(run);
             }
             if state.running > state.taken {
+                state.running -= 1;
                 return None;
             }
             // Every thread is promised, so that this one will be needed.
@@ -116,15 +119,6 @@ impl Promised {
     pub fn run(self, what: Run) {
         self.0.state.lock().queue.push_back(what);
         self.0.given.notify_one();
-    }
-}
-
-/// Counted until it is dropped, also when what runs panics.
-struct Counted<'a>(&'a ConnectionThreads, fn(&mut State) -> &mut usize);
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        *(self.1)(&mut self.0.state.lock()) -= 1;
     }
 }
 
@@ -158,7 +152,7 @@ mod tests {
     #[test]
     fn there_are_no_more_threads_than_allowed_and_they_come_back() {
         let now = crate::base::time::Time::read().now;
-        let threads = ConnectionThreads::new(2, now);
+        let threads = ConnectionThreads::new(2, KEPT, now);
         let ((go, stay), (said, says)) = (mpsc::channel::<()>(), mpsc::channel());
         let stay = Arc::new(std::sync::Mutex::new(stay));
         let busy = || -> Run {
@@ -192,12 +186,36 @@ mod tests {
     #[test]
     fn a_panic_takes_no_thread_for_good() {
         let now = crate::base::time::Time::read().now;
-        let threads = ConnectionThreads::new(1, now);
-        for _ in 0..3 {
-            threads.take(now).unwrap().run(Box::new(|_| std::panic::resume_unwind(Box::new(()))));
+        let threads = ConnectionThreads::new(1, KEPT, now);
+        let (ran, runs) = mpsc::channel();
+        let take = || {
             while threads.state.lock().taken > 0 {
                 std::thread::yield_now();
             }
+            threads.take(now).unwrap()
+        };
+        for _ in 0..2000 {
+            take().run(Box::new(|_| std::panic::resume_unwind(Box::new(()))));
+            let ran = ran.clone();
+            take().run(Box::new(move |_| ran.send(()).unwrap()));
+            runs.recv_timeout(Duration::from_secs(10)).expect("it is run");
+        }
+    }
+
+    /// The thread that ends is the one that is promised.
+    #[test]
+    fn a_thread_that_ends_is_promised_to_nobody() {
+        let now = crate::base::time::Time::read().now;
+        let threads = ConnectionThreads::new(1, Duration::from_micros(100), now);
+        let (ran, runs) = mpsc::channel();
+        for i in 0..3000 {
+            let ran = ran.clone();
+            while threads.state.lock().taken > 0 {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_micros(i % 150));
+            threads.take(now).unwrap().run(Box::new(move |_| ran.send(()).unwrap()));
+            runs.recv_timeout(Duration::from_secs(10)).expect("it is run");
         }
     }
 
