@@ -31,7 +31,7 @@ says() {
   "$@" >"$WORK/tmp/out" 2>&1 || true
   grep -q -e "$pattern" "$WORK/tmp/out" || { cat "$WORK/tmp/out"; return 1; }
 }
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+free_port() { "$ROOT/tests/free-port"; }
 # Waits until a command succeeds. until_true SECONDS COMMAND...
 until_true() {
   local end=$((SECONDS + $1)); shift

@@ -8,9 +8,7 @@ VOLUME_SIZE = "4g"
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    return int(subprocess.check_output([os.path.join(ROOT, "tests/free-port")]))
 
 
 def free_address():

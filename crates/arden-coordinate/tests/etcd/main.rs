@@ -9,7 +9,6 @@ mod silent;
 
 use std::{
     collections::BTreeSet,
-    net::TcpListener,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -44,7 +43,8 @@ struct Server {
 }
 
 fn port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    let output = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/free-port")).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
 }
 
 impl Server {

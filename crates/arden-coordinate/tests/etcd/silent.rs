@@ -13,9 +13,7 @@ impl Trio {
     fn start() -> Option<Trio> {
         let dir = std::env::temp_dir().join(format!("arden-etcd-trio-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        // Ports that are given out one by one could be the same.
-        let held = [(); 6].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-        let all = held.map(|l| format!("http://{}", l.local_addr().unwrap()));
+        let all = [(); 6].map(|()| format!("http://127.0.0.1:{}", port()));
         let [a, b, c, peers @ ..] = all;
         let (urls, peers): ([String; 3], [String; 3]) = ([a, b, c], peers);
         let cluster: Vec<String> = peers.iter().enumerate().map(|(n, peer)| format!("e{n}={peer}")).collect();

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    hash::{BuildHasher, RandomState},
     net::{Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -63,12 +64,25 @@ pub fn settings(program: &Path, work: &Path, options: &[&str]) -> Result<()> {
     run(Command::new(program).arg("--state").arg(work.join("state")).args(["settings", "set"]).args(options))
 }
 
-/// A TCP port of the loopback interface on which nothing listens.
+/// A TCP port of the loopback interface on which nothing listens, below those that the kernel gives to outgoing connections: one of
+/// these would have it while a server is started again.
 ///
 /// # Errors
 /// There is none.
 pub fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+    const FIRST: u16 = 10_000;
+    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let low = range.split_whitespace().next().and_then(|low| low.parse().ok()).unwrap_or(32_768);
+    let choice = low.max(FIRST + 1_000) - FIRST;
+    let start = RandomState::new().hash_one(std::process::id());
+    for n in 0..choice {
+        #[allow(clippy::cast_possible_truncation, reason = "a remainder of a 16-bit number")]
+        let port = FIRST + (start.wrapping_add(u64::from(n)) % u64::from(choice)) as u16;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    fail!("no TCP port is free")
 }
 
 fn target(port: u16) -> Target {
