@@ -161,9 +161,7 @@ impl SmbOpen {
     }
     /// Whether closing it gives back more space than a thread should be kept for.
     pub fn frees_much(&self) -> bool {
-        const INLINE_FREED_BYTES_MAX: u64 = 16 << 20;
-        let Some(file) = self.file().filter(|f| f.deletes_on_close()) else { return false };
-        file.node().stat().is_ok_and(|s| s.allocation > INLINE_FREED_BYTES_MAX)
+        self.file().is_some_and(|file| file.fs().closing_frees_much(file))
     }
     pub fn has_work(&self) -> bool {
         self.work.0.lock().count > 0

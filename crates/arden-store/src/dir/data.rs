@@ -112,6 +112,7 @@ impl Shared {
         let stat = inode.stat().map_err(sys::failure)?;
         inode.promised_bytes.store(0, Ordering::Relaxed);
         if size < stat.size {
+            inode.emptied.fetch_or(size == 0, Ordering::Relaxed);
             return rustix::fs::ftruncate(fd, size).map_err(sys::failure);
         }
         let allocated = self.data_allocation(&stat, &self.meta(inode, &stat)?);

@@ -18,6 +18,7 @@ use arden_wire::dtyp::SecurityDescriptor;
 use rustix::fd::AsFd as _;
 
 use super::{
+    closing,
     meta::Meta,
     names::Listing,
     sys::{self, InodeBuild, InodeKey, Kind, RawStat, Stamp},
@@ -63,6 +64,10 @@ pub struct Inode {
     pub promised_bytes: AtomicU64,
     /// Metadata changed since the last sync.
     pub metadata_unsynced: AtomicBool,
+    /// It was emptied since it is in use: closing it may take long.
+    pub emptied: AtomicBool,
+    /// A name of it was taken away since it is in use.
+    unnamed: AtomicBool,
     /// When the last change of data was noted for the watcher.
     pub noted_ms: AtomicU64,
     table: Arc<InodeTable>,
@@ -341,12 +346,22 @@ impl Inode {
         Arc::into_inner(link)?.place.get_mut().parent.take()
     }
 
+    /// Its last user leaves it: whether closing it keeps the thread for long. Who waits until its room is given back may.
+    fn closes_long(&self) -> bool {
+        let frees = || {
+            let is_much = |stat: RawStat| stat.links == 0 && stat.allocated > RequestScope::FREED_BYTES_MAX;
+            RequestScope::must_not_wait() && self.stat().is_ok_and(is_much)
+        };
+        self.emptied.load(Ordering::Relaxed) || (self.unnamed.load(Ordering::Relaxed) && frees())
+    }
+
     /// The users of this name learn that it is gone.
     pub fn forget_name(&self, parent: &Arc<Inode>, name: &str) {
         if let Some(dir) = &self.dir {
             dir.link.place.lock().gone = true;
             return;
         }
+        self.unnamed.store(true, Ordering::Relaxed);
         for link in self.links.lock().iter().filter_map(Weak::upgrade) {
             if link.is_at(parent, name) {
                 link.place.lock().gone = true;
@@ -360,6 +375,10 @@ impl Drop for Inode {
     /// thread's stack has no room for the end of all of them within each other.
     fn drop(&mut self) {
         self.table.forget(self.key);
+        if self.closes_long() {
+            // A second descriptor of the first: what closing it does is done with the last of both.
+            closing::close_later([rustix::io::dup(&self.pin).ok(), self.read.take(), self.write.take()]);
+        }
         let mut above = self.take_parent();
         while let Some(mut inode) = above.and_then(Arc::into_inner) {
             above = inode.take_parent();
@@ -517,6 +536,8 @@ impl InodeTable {
             open_streams: OpenStreams::default(),
             places: RwLock::new(()),
             metadata_unsynced: AtomicBool::new(false),
+            emptied: AtomicBool::new(false),
+            unnamed: AtomicBool::new(false),
             noted_ms: AtomicU64::new(0),
             promised_bytes: AtomicU64::new(0),
             table: self.clone(),

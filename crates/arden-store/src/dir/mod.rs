@@ -9,6 +9,7 @@
 //!   read from before it is believed, and is bounded by the limits in `DirOptions`.
 
 mod cache;
+mod closing;
 mod commit;
 mod data;
 mod dosattrib;

@@ -3,7 +3,7 @@
 
 use std::{
     any::Any,
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, atomic::Ordering},
 };
 
 use arden_wire::dtyp::SecurityDescriptor;
@@ -160,7 +160,7 @@ impl Node for DirNode {
         let _stays = self.inode.places.read_recursive();
         let mut stat = self.store.stat(&self.inode, &self.name())?;
         if self.inode.kind == Kind::File && self.named().is_none() {
-            let promised = self.inode.promised_bytes.load(std::sync::atomic::Ordering::Relaxed);
+            let promised = self.inode.promised_bytes.load(Ordering::Relaxed);
             stat.allocation = stat.allocation.max(promised.next_multiple_of(data::CLUSTER_BYTES));
         }
         if let Some(stream) = self.named() {
@@ -218,6 +218,9 @@ impl Node for DirNode {
         }
         let fd = self.file()?.for_writing(self.store.proc_fds()).map_err(sys::failure)?;
         self.release_allocation(by);
+        if size == 0 {
+            self.inode.emptied.store(true, Ordering::Relaxed);
+        }
         rustix::fs::ftruncate(fd, size).map_err(|e| match e {
             rustix::io::Errno::INVAL | rustix::io::Errno::FBIG => StoreError::DiskFull.into(),
             e => sys::failure(e),
@@ -239,7 +242,7 @@ impl Node for DirNode {
 
     fn release_allocation(&self, _by: ChangedBy) {
         if self.named().is_none() {
-            self.inode.promised_bytes.store(0, std::sync::atomic::Ordering::Relaxed);
+            self.inode.promised_bytes.store(0, Ordering::Relaxed);
         }
     }
 

@@ -29,6 +29,7 @@ mod access;
 mod close;
 mod data;
 mod dir;
+mod freed;
 mod info;
 mod offload;
 mod open;

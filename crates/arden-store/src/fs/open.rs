@@ -14,7 +14,7 @@ use arden_wire::{
 
 use super::{
     CacheGrant, CacheRequest, CreateAction, Disposition, Fs, Open, OpenError, OpenRequest, Opened, Step, SymlinkError,
-    WaitId, access::desired, access::grant_new, data::OFFSET_MAX, notify_filter,
+    WaitId, access::desired, access::grant_new, data::OFFSET_MAX, freed::check_may_free, notify_filter,
 };
 use crate::{
     commit::{Cause, ChangedBy},
@@ -147,6 +147,9 @@ impl Fs {
         let granted = self.grant_existing(r, &node, &stat, desired, also)?;
         check_delete_on_close(r, granted)?;
         check_room(r, &node, false)?;
+        if overwrite {
+            check_may_free(&node, &stat)?;
+        }
         let admission = Admission {
             id: r.id,
             owner: r.owner,

@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering};
 use arden_auth::{maximum_access, privilege};
 use arden_wire::access::*;
 
-use super::{Fs, NameChange, Open, Operation, Owner, Step, WaitId, notify_filter};
+use super::{Fs, NameChange, Open, Operation, Owner, Step, WaitId, freed::check_may_free, notify_filter};
 use crate::{
     commit::{Cause, CommitScope},
     error::{NotDone, StoreError},
@@ -188,6 +188,9 @@ impl Fs {
         }
         // Before anybody's caching is broken for it.
         self.check_may_replace(open, target, existing, read_only)?;
+        check_may_free(existing, &stat)?;
+        // A file system may begin to write what takes its place to the disk, as ext4 does.
+        check_may_free(&open.node, &open.node.stat()?)?;
         if how.posix {
             // Opens of it go on without a name.
             if let Some(file) = self.table.find(existing.id()) {

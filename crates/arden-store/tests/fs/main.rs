@@ -3,6 +3,7 @@
 mod commits;
 mod cost;
 mod delete;
+mod freed;
 mod hooked;
 mod leases;
 mod locks;

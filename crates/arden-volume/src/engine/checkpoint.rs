@@ -46,6 +46,9 @@ impl Engine {
     pub fn make_room(&self) -> VolResult<()> {
         self.state.check_alive()?;
         self.deferrals.before_change()?;
+        if self.deferrals.is_waiting() {
+            self.wakeup.wake();
+        }
         self.bound_waiting()?;
         // Behind this anything up to the largest operation may follow.
         let is_hard = self.state.wal.fullness_before_largest() >= JOURNAL_FULL_HARD;

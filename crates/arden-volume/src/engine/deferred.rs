@@ -6,13 +6,19 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use arden_store::scope::RequestScope;
+
 use crate::disk::error::VolResult;
+
+/// Extents that are taken away before somebody's change where that must not wait.
+const EXTENTS_BETWEEN_MAX: usize = 256;
 
 /// Called with no lock held but the checkpoint's (`Checkpoints::unfinished`); may begin transactions, and must neither ask for
 /// room nor make a checkpoint.
 pub trait Deferred: Send + Sync {
-    /// Takes away what has no user any more. False: something is left that needs a checkpoint first.
-    fn reclaim(&self) -> bool {
+    /// Takes away what has no user any more, up to so many extents. False: something is left, as there were more or a checkpoint is needed
+    /// first.
+    fn reclaim(&self, _extents_max: usize) -> bool {
         true
     }
     /// Writes what has to come before the next change.
@@ -52,22 +58,32 @@ impl Deferrals {
         all.filter_map(Weak::upgrade).try_for_each(|d| f(&*d))
     }
 
-    /// As [`Deferred::reclaim`]. What is left is left for the next call.
+    /// Whether there is something to do before the next change.
+    pub fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Acquire)
+    }
+
+    /// As [`Deferred::reclaim`], of everything. What is left is left for the next call.
     pub fn reclaim(&self) -> bool {
+        self.reclaim_some(usize::MAX)
+    }
+
+    fn reclaim_some(&self, extents_max: usize) -> bool {
         let mut is_done = true;
         let _ = self.each(|d| {
-            is_done &= d.reclaim();
+            is_done &= d.reclaim(extents_max);
             Ok(())
         });
         is_done
     }
 
+    /// A thread that serves others takes a part of what was deleted away, whoever did that; then `is_waiting` again.
     pub fn before_change(&self) -> VolResult<()> {
         // Most of the time there is nothing, and a load is all that it costs.
         if !self.waiting.load(Ordering::Acquire) || !self.waiting.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
-        self.reclaim();
+        self.reclaim_some(if RequestScope::must_not_wait() { EXTENTS_BETWEEN_MAX } else { usize::MAX });
         self.each(|d| d.before_change())
     }
 

@@ -5,9 +5,10 @@ use std::sync::{Arc, OnceLock};
 
 use arden_store::{
     commit::{ChangedBy, ScopeId},
-    error::StoreError,
+    error::{NotDone, StoreError},
     name::{NtPath, PathWants},
     quota::{Quota, QuotaControl, QuotaStore},
+    scope::RequestScope,
     store::{ChangeSink, FileStore, Lookup, Node, NodeRef, Result, SpaceInfo, VolumeInfo, WatchGuard},
     usn::{ChangeJournal, JournalInfo, Record},
 };
@@ -133,6 +134,10 @@ impl FileStore for VolumeStore {
     }
 
     fn space(&self) -> Result<SpaceInfo> {
+        if RequestScope::must_not_wait() && self.shared.vol.engine.deferrals.is_waiting() {
+            // What was deleted is taken away first, which may be much.
+            return Err(NotDone::WouldBlock);
+        }
         let (total_bytes, free_bytes, _) = self.shared.vol.room();
         let available_bytes = free_bytes;
         Ok(SpaceInfo { total_bytes, free_bytes, available_bytes, sector_bytes: 512, sectors_per_unit: 8 })

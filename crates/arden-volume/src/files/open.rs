@@ -10,7 +10,7 @@
 //! | those of `OpenFile::streams` | names of streams | under the engine's state where a name changes |
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -175,7 +175,7 @@ pub trait LastUse: Send + Sync {
 pub struct OpenFiles {
     map: Mutex<HashMap<u64, Weak<OpenFile>>, ranks::OpenFiles>,
     /// Files without a name whose last user went.
-    unnamed: Mutex<Vec<u64>, ranks::UnnamedFiles>,
+    unnamed: Mutex<VecDeque<u64>, ranks::UnnamedFiles>,
     last_use: Arc<dyn LastUse>,
     deferrals: Arc<Deferrals>,
 }
@@ -211,8 +211,12 @@ impl OpenFiles {
         self.deferrals.leave();
     }
 
-    /// The next one to be taken away.
+    /// The next one to be taken away. One that was left comes behind the others.
     pub fn next_unnamed(&self) -> Option<u64> {
-        self.unnamed.lock().pop()
+        self.unnamed.lock().pop_front()
+    }
+
+    pub fn has_unnamed(&self) -> bool {
+        !self.unnamed.lock().is_empty()
     }
 }

@@ -34,10 +34,11 @@ impl FileTxn<'_> {
 }
 
 impl Files {
-    /// Takes a file or stream without a name away, in as many operations as it needs. False: the rest needs a checkpoint first.
-    fn delete_orphan(&self, ino: u64) -> VolResult<bool> {
+    /// Takes a file or stream without a name away, in as many operations as it needs and up to so many extents. False: there are
+    /// more, or the rest needs a checkpoint first.
+    fn delete_orphan(&self, ino: u64, extents_left: &mut usize) -> VolResult<bool> {
         let mut removal = Removal::new(EXTENTS_AN_OPERATION);
-        while self.engine.may_reclaim() {
+        while *extents_left > 0 && self.engine.may_reclaim() {
             let mut t = self.begin_beside();
             t.unlimited = true;
             if !t.has_room(STEP_BYTES_MIN) {
@@ -50,7 +51,8 @@ impl Files {
             if inode.links > 0 {
                 return Err(VolError::Corrupt("a file to be deleted has a name"));
             }
-            removal.room = EXTENTS_AN_OPERATION;
+            let room = EXTENTS_AN_OPERATION.min(*extents_left);
+            removal.room = room;
             let promised = inode.data.promised();
             let mut done = t.unmap_some(inode.data.sid, &mut removal)?
                 && t.delete_snapshots(inode.data.snapshots.id, &mut removal)?;
@@ -71,6 +73,7 @@ impl Files {
                     removal.goes_on_at(streams_of.clone(), key.clone());
                 }
             }
+            *extents_left -= (room - removal.room).max(1);
             if done && streams.len() < 64 {
                 t.changes.counters.promised -= promised;
                 if t.core.dirty.contains_key(&inode.data.sid) {
@@ -108,18 +111,28 @@ impl Files {
 }
 
 impl Deferred for Files {
-    fn reclaim(&self) -> bool {
-        while let Some(ino) = self.open.next_unnamed() {
-            match self.delete_orphan(ino) {
+    fn reclaim(&self, extents_max: usize) -> bool {
+        let mut left = extents_max;
+        while left > 0
+            && let Some(ino) = self.open.next_unnamed()
+        {
+            match self.delete_orphan(ino, &mut left) {
                 Ok(true) => {}
                 Ok(false) => {
                     self.open.reap_later(ino);
                     return false;
                 }
-                Err(e) => tracing::warn!("a deleted file keeps its room until the volume is opened again: {e}"),
+                Err(e) => {
+                    left = left.saturating_sub(1);
+                    tracing::warn!("a deleted file keeps its room until the volume is opened again: {e}");
+                }
             }
         }
-        true
+        let is_done = !self.open.has_unnamed();
+        if !is_done {
+            self.engine.deferrals.leave();
+        }
+        is_done
     }
 
     fn before_checkpoint(&self) -> VolResult<()> {

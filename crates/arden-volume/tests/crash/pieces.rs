@@ -4,7 +4,11 @@
 use std::sync::Arc;
 
 use arden_block::rng::Rng;
-use arden_store::store::{FileStore, Node, NodeRef, Replace, Wait};
+use arden_store::{
+    error::NotDone,
+    scope::RequestScope,
+    store::{FileStore, Node, NodeRef, Replace, Wait},
+};
 use arden_volume::{Durability, Volume, VolumeOptions, VolumeStore};
 use arden_wire::FileTime;
 
@@ -81,6 +85,39 @@ fn and_all_that_makes_way_for_something_else() {
     }
     let now = vol.room().1;
     assert!(now + (1 << 20) > free, "{now} of {free} bytes are free");
+    goes_on(&device, vol);
+}
+
+/// Who changes something next is not kept for all that somebody else has deleted.
+#[test]
+fn who_must_not_wait_takes_a_part_of_it_away() {
+    const SOME: u64 = 20_000;
+    let (device, vol) = volume(64);
+    let store = VolumeStore::new(vol.clone(), Durability::Plain);
+    let delete = |extents| {
+        let node = file_named(&vol, "f");
+        many(&*node, &vol, extents);
+        node.unlink(None).unwrap();
+    };
+    let free = store.space().unwrap().free_bytes;
+    delete(SOME);
+    {
+        let _scope = RequestScope::begin_without_waiting();
+        let mut changes = 0;
+        while let Err(e) = store.space() {
+            assert_eq!((e, changes < 200), (NotDone::WouldBlock, true));
+            file_named(&vol, "g").set_end_of_file(None, changes).unwrap();
+            changes += 1;
+        }
+        assert!(changes > 60, "{changes}");
+    }
+    delete(SOME);
+    file_named(&vol, "g").set_end_of_file(None, 1).unwrap();
+    {
+        let _scope = RequestScope::begin_without_waiting();
+        assert!(store.space().is_ok(), "others do it at once");
+    }
+    assert!(store.space().unwrap().free_bytes + (1 << 20) > free);
     goes_on(&device, vol);
 }
 

@@ -1,0 +1,36 @@
+//! What a change gives back to the disk. Where that is much it takes long, and is not done on a thread that serves others.
+
+use std::sync::Arc;
+
+use super::{Fs, Open};
+use crate::{
+    error::NotDone,
+    scope::RequestScope,
+    store::{NodeRef, Result, Stat},
+};
+
+/// Whether the file with all its streams, or this stream of it, takes much room.
+fn has_much(node: &NodeRef, stat: &Stat) -> bool {
+    let mut bytes = stat.allocation;
+    if node.stream().is_none() && bytes <= RequestScope::FREED_BYTES_MAX {
+        let named = node.streams().unwrap_or_default().into_iter().filter(|s| !s.name.is_empty());
+        bytes += named.map(|s| s.allocation).sum::<u64>();
+    }
+    bytes > RequestScope::FREED_BYTES_MAX
+}
+
+/// Before all that this node has is given back.
+///
+/// # Errors
+/// `WouldBlock` where that takes long and this thread must not wait.
+pub(super) fn check_may_free(node: &NodeRef, stat: &Stat) -> Result<()> {
+    if RequestScope::must_not_wait() && has_much(node, stat) { Err(NotDone::WouldBlock) } else { Ok(()) }
+}
+
+impl Fs {
+    /// Whether much is given back when this open is closed: its file is to be deleted, or has lost its name already.
+    pub fn closing_frees_much(&self, open: &Arc<Open>) -> bool {
+        let goes = open.deletes_on_close() || open.file.lock().check_not_deleted(open.stream()).is_err();
+        goes && open.node.stat().is_ok_and(|stat| has_much(&open.node, &stat))
+    }
+}
