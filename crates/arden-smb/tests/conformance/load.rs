@@ -2,7 +2,6 @@
 
 use std::{
     io::{Read, Write},
-    net::{SocketAddr, TcpStream},
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
@@ -14,19 +13,6 @@ use super::client::*;
 const ECHO_MAX: Duration = Duration::from_millis(50);
 /// How long each kind of load goes on.
 const LOAD: Duration = Duration::from_millis(1500);
-
-fn logged_on(lab: &Lab, address: SocketAddr, user: &str) -> Client {
-    let mut c = lab.connect();
-    c.connection = None;
-    c.socket = Some(TcpStream::connect(address).unwrap());
-    c.negotiate(&Offer::up_to(Dialect::Smb311));
-    c.logon(&logon(user));
-    c.connect(SHARE);
-    for _ in 0..2 {
-        c.call(&echo().credits(8000)).ok();
-    }
-    c
-}
 
 /// The 99th percentile of an ECHO while `load` runs.
 fn echo_p99(c: &mut Client, load: impl FnOnce(&AtomicBool) + Send) -> Duration {
@@ -114,13 +100,10 @@ fn one_users_worst_requests_leave_others_their_turn() {
         std::fs::write(lab.host(&format!("{}{i:05}", "a".repeat(200))), b"").unwrap();
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
-    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
-    let address = listener.local_addr().unwrap();
-    let server = lab.server.clone();
-    runtime.spawn(async move { server.serve(listener, std::future::pending()).await });
+    let address = lab.listen_on(&runtime);
 
-    let mut quiet = logged_on(&lab, address, USER);
-    let mut hostile = logged_on(&lab, address, OTHER);
+    let mut quiet = lab.dial_as(address, USER);
+    let mut hostile = lab.dial_as(address, OTHER);
     let h = &mut hostile;
     let root = h.open(want("").existing().directory().access(FILE_LIST_DIRECTORY)).id;
     let f = h.open(want("file")).id;
@@ -170,7 +153,7 @@ fn one_users_worst_requests_leave_others_their_turn() {
     note("compounds of large reads", p99);
     let p99 = p99_beside(&mut quiet, baseline, |stop| {
         // Each on a connection of its own.
-        let mut h = logged_on(&lab, address, OTHER);
+        let mut h = lab.dial_as(address, OTHER);
         let large = h.open(want("large")).id;
         burst(&mut h, stop, large);
     });

@@ -3,7 +3,6 @@
 
 use std::{
     io::Write,
-    net::{SocketAddr, TcpStream},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -20,22 +19,6 @@ fn slow(f: FileId) -> Req {
     want("slow").reconnect(f).req()
 }
 
-/// A client of a server that listens.
-fn on(lab: &Lab, address: SocketAddr, user: &str) -> Client {
-    let mut c = lab.connect();
-    c.connection = None;
-    let socket = TcpStream::connect(address).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    c.socket = Some(socket);
-    c.negotiate(&Offer::up_to(Dialect::Smb311));
-    c.logon(&logon(user));
-    c.connect(SHARE);
-    for _ in 0..2 {
-        c.call(&echo().credits(8000)).ok();
-    }
-    c
-}
-
 /// A CLOSE comes after the work on its handle. Were it to wait on a thread, many would take them all, and the work would
 /// have none.
 #[test]
@@ -43,11 +26,8 @@ fn closes_that_wait_keep_no_threads() {
     let lab = Lab::with(|s| s.limits.usage.jobs.user = 2);
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).max_blocking_threads(8).enable_all().build().unwrap();
-    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
-    let address = listener.local_addr().unwrap();
-    let server = lab.server.clone();
-    runtime.spawn(async move { server.serve(listener, std::future::pending()).await });
-    let (mut quiet, mut hostile) = (on(&lab, address, USER), on(&lab, address, OTHER));
+    let address = lab.listen_on(&runtime);
+    let (mut quiet, mut hostile) = (lab.dial_as(address, USER), lab.dial_as(address, OTHER));
     let mine = quiet.open(want("mine")).id;
     let held = hostile.open(want("slow").oplock(oplock::BATCH).durable()).id;
     let f = hostile.open(want("file")).id;

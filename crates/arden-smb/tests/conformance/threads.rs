@@ -7,25 +7,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::{net::TcpListener, runtime::Runtime};
+use tokio::runtime::Runtime;
 
 use crate::client::*;
 
 /// A server that listens.
 fn served(change: impl FnOnce(&mut Setup)) -> (Lab, Runtime, SocketAddr) {
     let lab = Lab::with(change);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
-    let address = listener.local_addr().unwrap();
-    let server = lab.server.clone();
-    runtime.spawn(async move { server.serve(listener, std::future::pending()).await });
+    let (runtime, address) = lab.listen();
     (lab, runtime, address)
 }
 
 fn logged_on(lab: &Lab, address: SocketAddr) -> Client {
-    let mut c = lab.connect();
-    c.connection = None;
-    c.socket = Some(TcpStream::connect(address).unwrap());
+    let mut c = lab.dial(address);
     c.begin(Dialect::Smb311);
     c.connect(SHARE);
     c

@@ -99,15 +99,9 @@ fn silent_connections_make_room_for_others() {
     let lab = Lab::with(|s| {
         (s.limits.connections_max, s.limits.connections_waiting_per_address_max) = (12, 6);
     });
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
-    let address = listener.local_addr().unwrap();
-    let server = lab.server.clone();
-    runtime.spawn(async move { server.serve(listener, std::future::pending()).await });
+    let (runtime, address) = lab.listen();
     let on = || {
-        let mut c = lab.connect();
-        c.connection = None;
-        c.socket = Some(std::net::TcpStream::connect(address).unwrap());
+        let mut c = lab.dial(address);
         c.begin(Dialect::Smb311);
         c
     };
@@ -227,9 +221,7 @@ fn a_server_that_stops_tells_nobody_that_its_session_is_gone() {
     let serving = runtime.spawn(async move { server.serve(listener, async { drop(stopped.await) }).await });
     let clients: Vec<_> = (0..6)
         .map(|n| {
-            let mut c = lab.connect();
-            c.connection = None;
-            c.socket = Some(std::net::TcpStream::connect(address).unwrap());
+            let mut c = lab.dial(address);
             c.begin(Dialect::Smb311);
             c.connect(CA);
             let f = c.open(want(&format!("file {n}")).persistent(n, 0));
@@ -264,14 +256,8 @@ fn a_server_that_stops_tells_nobody_that_its_session_is_gone() {
 #[test]
 fn a_delayed_answer_does_not_hold_up_the_connection() {
     let lab = Lab::new();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
-    let address = listener.local_addr().unwrap();
-    let server = lab.server.clone();
-    runtime.spawn(async move { server.serve(listener, std::future::pending()).await });
-    let mut c = lab.connect();
-    c.connection = None;
-    c.socket = Some(std::net::TcpStream::connect(address).unwrap());
+    let (runtime, address) = lab.listen();
+    let mut c = lab.dial(address);
     c.begin(Dialect::Smb311);
     let session = c.session.clone();
     let wrong = |c: &mut Client| {

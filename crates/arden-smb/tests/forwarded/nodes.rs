@@ -394,27 +394,10 @@ fn a_node_of_the_first_version_is_served() {
     assert_eq!(lab.server.forwarded_sessions(), 0);
 }
 
-/// The clients' node listens.
-fn listens(lab: &Lab) -> (tokio::runtime::Runtime, std::net::SocketAddr) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
-    let (address, front) = (listener.local_addr().unwrap(), lab.front().clone());
-    runtime.spawn(async move { front.serve(listener, std::future::pending()).await });
-    (runtime, address)
-}
-
 /// A client over TCP with many credits, who signs nothing after its logon.
 fn on_socket(lab: &Lab, address: std::net::SocketAddr) -> Client {
-    let mut c = lab.connect();
-    c.connection = None;
-    let socket = std::net::TcpStream::connect(address).unwrap();
-    socket.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
-    c.socket = Some(socket);
-    c.negotiate(&Offer::up_to(Dialect::Smb311));
-    c.logon(&logon(OTHER));
-    c.connect(SHARE);
+    let mut c = lab.dial_as(address, OTHER);
     c.sign = false;
-    (0..2).for_each(|_| drop(c.call(&echo().credits(8000)).ok()));
     c
 }
 
@@ -428,7 +411,7 @@ fn framed(c: &mut Client, req: &Req) -> Vec<u8> {
 #[test]
 fn a_connection_with_requests_at_another_node_has_no_thread() {
     let lab = Lab::with(|s| s.signing_required = false);
-    let (runtime, address) = listens(&lab);
+    let (runtime, address) = lab.listen();
     let mut c = on_socket(&lab, address);
     let threads = || lab.front().trees.metrics.connection_threads.load(std::sync::atomic::Ordering::Relaxed);
     let f = c.open(want("file")).id;
@@ -447,7 +430,7 @@ fn a_connection_with_requests_at_another_node_has_no_thread() {
 fn answers_that_come_together_keep_nobody_out() {
     const READ_BYTES: usize = 8 << 20;
     let lab = Lab::with(|s| s.signing_required = false);
-    let (runtime, address) = listens(&lab);
+    let (runtime, address) = lab.listen();
     let on = || on_socket(&lab, address);
     let mut clients: Vec<Client> = (0..2).map(|_| on()).collect();
     for c in &mut clients {
@@ -674,7 +657,7 @@ fn connections_take_turns_for_the_room_of_their_user() {
         s.signing_required = false;
         s.limits.usage.forwarded_bytes = bound(2 << 20);
     });
-    let (runtime, address) = listens(&lab);
+    let (runtime, address) = lab.listen();
     let written = vec![7; LENGTH];
     let all = std::sync::Barrier::new(16);
     std::thread::scope(|scope| {

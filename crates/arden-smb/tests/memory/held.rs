@@ -27,27 +27,13 @@ impl Listening {
             s.signing_required = false;
             change(s);
         });
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
-        let address = listener.local_addr().unwrap();
-        let server = lab.server.clone();
-        runtime.spawn(async move { server.serve(listener, std::future::pending()).await });
+        let (runtime, address) = lab.listen();
         Listening { lab, address, runtime: Some(runtime) }
     }
 
     pub fn client(&self, user: &str) -> Client {
-        let mut c = self.lab.connect();
-        c.connection = None;
-        let socket = TcpStream::connect(self.address).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        c.socket = Some(socket);
-        c.negotiate(&Offer::up_to(Dialect::Smb311));
-        c.logon(&logon(user));
-        c.connect(SHARE);
+        let mut c = self.lab.dial_as(self.address, user);
         c.sign = false;
-        for _ in 0..2 {
-            c.call(&echo().credits(8000)).ok();
-        }
         c
     }
 

@@ -49,7 +49,10 @@ fn large_files_are_not_overwritten_where_others_wait() {
                 w.close(w.open(want("f")));
                 w.close(made(&w, &format!("f{stream}"), bytes));
                 let overwrite = || match w.try_open(&want("f").share(0).disposition(disposition)) {
-                    Ok(Step::Done(opened)) => Ok(w.close(opened.open)),
+                    Ok(Step::Done(opened)) => {
+                        w.close(opened.open);
+                        Ok(())
+                    }
                     Ok(Step::Wait(_)) => panic!("nobody is in the way"),
                     Err(OpenError::NotDone(e)) => Err(e),
                     Err(OpenError::Symlink(_)) => panic!("there is none"),

@@ -4,6 +4,7 @@
 mod files;
 mod forwarding;
 mod link;
+mod listening;
 mod logon;
 mod ops;
 mod reply;
