@@ -1,6 +1,6 @@
-//! What a change gives back to the disk. Where that is much it takes long, and is not done on a thread that serves others.
+//! What a change gives back: room on the disk, and locks. Where that is much it takes long, and is not done on a thread that serves others.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use super::{Fs, Open};
 use crate::{
@@ -8,6 +8,9 @@ use crate::{
     scope::RequestScope,
     store::{NodeRef, Result, Stat},
 };
+
+/// Each takes about 0.3 us.
+const FREED_LOCKS_MAX: usize = 8192;
 
 /// Whether the file with all its streams, or this stream of it, takes much room.
 fn has_much(node: &NodeRef, stat: &Stat) -> bool {
@@ -28,8 +31,11 @@ pub(super) fn check_may_free(node: &NodeRef, stat: &Stat) -> Result<()> {
 }
 
 impl Fs {
-    /// Whether much is given back when this open is closed: its file is to be deleted, or has lost its name already.
+    /// Whether much is given back when this open is closed: it has many locks, or its file is to be deleted, or has lost its name already.
     pub fn closing_frees_much(&self, open: &Arc<Open>) -> bool {
+        if open.locks.load(Ordering::Relaxed) > FREED_LOCKS_MAX {
+            return true;
+        }
         let goes = open.deletes_on_close() || open.file.lock().check_not_deleted(open.stream()).is_err();
         goes && open.node.stat().is_ok_and(|stat| has_much(&open.node, &stat))
     }

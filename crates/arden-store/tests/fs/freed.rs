@@ -134,3 +134,17 @@ fn what_was_emptied_is_closed_soon() {
     }
     assert_eq!(size(&w, "f"), 100);
 }
+
+#[test]
+fn and_whether_it_has_many_locks() {
+    let w = World::new();
+    let f = w.open(want("f"));
+    for first in (0..10_000).step_by(2000) {
+        assert!(!w.fs.closing_frees_much(&f), "{first}");
+        let one = |n: u64| LockRange { offset: n * 2, len: 1, exclusive: true };
+        let ranges: Vec<_> = (first..first + 2000).map(one).collect();
+        assert!(matches!(w.fs.lock(&f, &ranges, true, w.cause()), Ok(Step::Done(()))));
+    }
+    assert!(w.fs.closing_frees_much(&f));
+    w.close(f);
+}
