@@ -346,7 +346,8 @@ impl Inode {
         Arc::into_inner(link)?.place.get_mut().parent.take()
     }
 
-    /// Its last user leaves it: whether closing it keeps the thread for long. Who waits until its room is given back may.
+    /// Its last user leaves it: whether another thread is to close it, as that takes long. A thread that may wait gives the room of a
+    /// deleted file back itself, so that it is free when the CLOSE is answered.
     fn closes_long(&self) -> bool {
         let frees = || {
             let is_much = |stat: RawStat| stat.links == 0 && stat.allocated > RequestScope::FREED_BYTES_MAX;

@@ -45,8 +45,7 @@ impl Engine {
     /// Before an operation, without locks: makes room in the journal and in memory.
     pub fn make_room(&self) -> VolResult<()> {
         self.state.check_alive()?;
-        self.deferrals.before_change()?;
-        if self.deferrals.is_waiting() {
+        if !self.deferrals.before_change()? {
             self.wakeup.wake();
         }
         self.bound_waiting()?;

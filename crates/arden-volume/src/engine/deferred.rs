@@ -77,14 +77,17 @@ impl Deferrals {
         is_done
     }
 
-    /// A thread that serves others takes a part of what was deleted away, whoever did that; then `is_waiting` again.
-    pub fn before_change(&self) -> VolResult<()> {
+    /// A thread that serves others takes a part of what was deleted away, whoever deleted it. False: something is left, for the next change
+    /// or the volume's thread.
+    pub fn before_change(&self) -> VolResult<bool> {
         // Most of the time there is nothing, and a load is all that it costs.
         if !self.waiting.load(Ordering::Acquire) || !self.waiting.swap(false, Ordering::AcqRel) {
-            return Ok(());
+            return Ok(true);
         }
-        self.reclaim_some(if RequestScope::must_not_wait() { EXTENTS_BETWEEN_MAX } else { usize::MAX });
-        self.each(|d| d.before_change())
+        let extents_max = if RequestScope::must_not_wait() { EXTENTS_BETWEEN_MAX } else { usize::MAX };
+        let is_done = self.reclaim_some(extents_max);
+        self.each(|d| d.before_change())?;
+        Ok(is_done)
     }
 
     pub fn before_checkpoint(&self) -> VolResult<()> {

@@ -215,8 +215,4 @@ impl OpenFiles {
     pub fn next_unnamed(&self) -> Option<u64> {
         self.unnamed.lock().pop_front()
     }
-
-    pub fn has_unnamed(&self) -> bool {
-        !self.unnamed.lock().is_empty()
-    }
 }

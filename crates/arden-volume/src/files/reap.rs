@@ -113,26 +113,17 @@ impl Files {
 impl Deferred for Files {
     fn reclaim(&self, extents_max: usize) -> bool {
         let mut left = extents_max;
-        while left > 0
-            && let Some(ino) = self.open.next_unnamed()
-        {
+        while let Some(ino) = self.open.next_unnamed() {
             match self.delete_orphan(ino, &mut left) {
                 Ok(true) => {}
                 Ok(false) => {
                     self.open.reap_later(ino);
                     return false;
                 }
-                Err(e) => {
-                    left = left.saturating_sub(1);
-                    tracing::warn!("a deleted file keeps its room until the volume is opened again: {e}");
-                }
+                Err(e) => tracing::warn!("a deleted file keeps its room until the volume is opened again: {e}"),
             }
         }
-        let is_done = !self.open.has_unnamed();
-        if !is_done {
-            self.engine.deferrals.leave();
-        }
-        is_done
+        true
     }
 
     fn before_checkpoint(&self) -> VolResult<()> {
