@@ -74,7 +74,7 @@ owned_by tank n2 || { at n2 pool list; fail "the node that made the pool does no
 at n2 space create s --pool tank --layout mirror2 --size 256m >/dev/null
 at n1 volume create v --space s --pool tank >/dev/null || { cat "$WORK/tmp/out"; fail "no volume by way of the other node"; }
 at n1 share add made --volume v --ca >/dev/null
-until_true 10 smb 1 made -c "put $WORK/tmp/file file" || fail "the share is not served by the other node"
+smb 1 made -c "put $WORK/tmp/file file" || fail "the share is not served by the other node"
 holds 2 made || fail "the owner does not have what was written by the other node"
 
 note "what the cluster has is not made or imported again"
@@ -88,7 +88,7 @@ note "a pool is imported, and renamed"
 at n1 pool import "$WORK"/disks/old{1,2} >/dev/null
 owned_by old n1 || { at n1 pool list; fail "the node that imported the pool does not own it"; }
 at n2 pool rename old older >/dev/null
-until_true 5 owned_by older n1 || { at n1 pool list; fail "the pool has no new name"; }
+owned_by older n1 || { at n1 pool list; fail "the pool has no new name"; }
 [[ $(field n2 older owner) == n1 ]] || fail "the other node does not know the new name"
 at n2 volume attach ov --space s --pool older >/dev/null
 says ov at n1 volume list || fail "the volume of the imported pool is not there"
@@ -104,7 +104,7 @@ note "a pool leaves the cluster, and comes back"
 expect 6 "a pool in use leaves" at n2 pool close older
 if [[ $twin == n1 ]]; then other=n2; else other=n1; fi
 at $other pool close twin >/dev/null
-for n in n1 n2; do until_true 10 bash -c "! '$ARDEN' --state '$WORK/$n' pool list --json | grep -q twin" || fail "$n has the pool still"; done
+for n in n1 n2; do ! says twin at $n pool list || fail "$n has the pool still"; done
 expect 6 "a pool whose labels name a cluster" at $other pool import "$WORK"/disks/twin{1,2}
 at $other pool import "$WORK"/disks/twin{1,2} --take-from-cluster >/dev/null
 owned_by twin $other || { at $other pool list; fail "the pool did not come back"; }
@@ -112,7 +112,7 @@ owned_by twin $other || { at $other pool list; fail "the pool did not come back"
 note "it is moved, and taken over"
 for pool in tank older; do at n1 pool set "$pool" --fence "agent:$WORK/agent" --fence-option "dir=$WORK" >/dev/null; done
 at n1 share add plain --volume ov >/dev/null
-until_true 10 smb 1 plain -c ls || fail "the share of the imported pool is not served"
+smb 1 plain -c ls || fail "the share of the imported pool is not served"
 python_client "$ROOT/tests/e2e/durable-client.py" "$port" plain "$WORK/durable" 127.0.0.1 127.0.0.2 >"$WORK/durable.log" 2>&1 &
 pid[durable]=$!
 until_true 20 test -e "$WORK/durable.open" || { cat "$WORK/durable.log"; fail "no durable handles"; }

@@ -167,7 +167,7 @@ at n1 node check >/dev/null || fail "n2 does not answer after strangers"
 
 note "what one node changes, the other has"
 at n2 user add second --password pw2 >/dev/null
-until_true 5 bash -c "'$ARDEN' --state '$WORK/n1' user list | grep -q second" || fail "a user does not come to the other node"
+says second at n1 user list || fail "a user does not come to the other node"
 
 servers=127.0.0.1:${port[n1]},127.0.0.1:${port[n2]},127.0.0.1:${port[n3]}
 python_client "$ROOT/tests/e2e/restart-client.py" work "$servers" 0 "$WORK/c" >"$WORK/client.log" 2>&1 &
@@ -213,6 +213,11 @@ note "a third node"
 at n2 cluster token | at n3 cluster join --etcd "$etcd" "${tls[@]}" --token-stdin --node n3
 up n3
 before=$(records); at n1 pool move tank --to n3 >/dev/null; goes_on "$before" "at the third node"; stalled >/dev/null
+for to in n1 n2 n3; do
+  at n1 pool move tank --to $to >/dev/null
+  for n in n1 n2 n3; do at $n quota list v >/dev/null || fail "$n does not know the owner right after a move to $to"; done
+done
+goes_on "$(records)" "after moves"; stalled >/dev/null
 for round in 1 2; do killed "$round" 3; done
 
 note "a fence that fails is not passed over"

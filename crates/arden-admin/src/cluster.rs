@@ -239,6 +239,11 @@ pub trait ClusterAdmin: Send + Sync {
     /// # Errors
     /// Conflict, when the node cannot be asked, because it may have lost its pools; Failed, when it does not answer.
     fn handled_by(&self, node: &OtherNode, request: &NodeRequest) -> Result<NodeResponse>;
+    /// Waits for a moment until this node has heard which pools there are now, and which node owns each.
+    ///
+    /// # Errors
+    /// Conflict without a cluster or a lease; failed, when etcd does not answer.
+    fn hear_of_pools(&self) -> Result<()>;
     /// Asks every other node that is alive. The answers that came in time, each with the node's name.
     fn ask_nodes(&self, question: &NodeQuestion) -> Vec<(String, NodeAnswer)>;
     /// Connects to every other node.
@@ -309,7 +314,7 @@ pub struct NodeResponse {
     pub body: String,
 }
 
-/// What a node asks another about its clients, for an administrator.
+/// What a node asks another for an administrator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeQuestion {
@@ -320,6 +325,8 @@ pub enum NodeQuestion {
     CloseUserSessions(String),
     /// The floating addresses of its pools. A node that does not know the question does not answer.
     Addresses,
+    /// Answered when what any node has changed before is in force there. A node that does not know the question does not answer.
+    CatchUp,
 }
 
 /// What a node sends another for an administrator. A node that does not know it does not answer.
@@ -341,15 +348,17 @@ pub enum NodeAnswer {
     /// How many were closed.
     Closed(usize),
     Addresses(Vec<AddressAtNode>),
+    CaughtUp,
 }
 
 impl NodeQuestion {
-    /// The answer of this node alone. May wait for the disk.
+    /// The answer of this node alone, which has caught up. May wait for the disk.
     pub fn answer(&self, control: &dyn Control) -> NodeAnswer {
         match self {
             NodeQuestion::Sessions => NodeAnswer::Sessions(control.sessions()),
             NodeQuestion::Addresses => NodeAnswer::Addresses(control.floating_addresses()),
             NodeQuestion::Opens => NodeAnswer::Opens(control.opens()),
+            NodeQuestion::CatchUp => NodeAnswer::CaughtUp,
             NodeQuestion::CloseSession(id) => NodeAnswer::Closed(control.close_session(*id).into()),
             NodeQuestion::CloseOpen(id) => NodeAnswer::Closed(control.close_open(*id).into()),
             NodeQuestion::CloseUserSessions(user) => NodeAnswer::Closed(control.close_user_sessions(user)),
@@ -411,6 +420,9 @@ impl ClusterAdmin for NoCluster {
         Vec::new()
     }
     fn handled_by(&self, _: &OtherNode, _: &NodeRequest) -> Result<NodeResponse> {
+        alone()
+    }
+    fn hear_of_pools(&self) -> Result<()> {
         alone()
     }
     fn ask_nodes(&self, _: &NodeQuestion) -> Vec<(String, NodeAnswer)> {

@@ -9,6 +9,7 @@ pub mod client;
 pub mod cluster;
 pub mod control;
 pub mod error;
+mod follow;
 pub mod metrics;
 mod metrics_pools;
 pub mod model;

@@ -136,6 +136,10 @@ impl StateStore for Faulty {
         Ok(contents)
     }
 
+    fn newest(&self) -> Result<Revision> {
+        self.inner.newest()
+    }
+
     fn commit(&self, expected: Revision, changes: &[Change]) -> Result<Commit> {
         let mut changes = changes.to_vec();
         match self.bug {
@@ -282,6 +286,9 @@ struct Busy {
 impl StateStore for Busy {
     fn read(&self) -> Result<Contents> {
         self.inner.read()
+    }
+    fn newest(&self) -> Result<Revision> {
+        self.inner.newest()
     }
     fn commit(&self, expected: Revision, changes: &[Change]) -> Result<Commit> {
         if expected == Revision(0) {

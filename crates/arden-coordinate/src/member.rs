@@ -54,6 +54,9 @@ const POLL: Duration = Duration::from_millis(20);
 /// A node that has just started is waited for so long after its lease of before, and looked at so often.
 const READY_WAIT: Duration = Duration::from_secs(3);
 const READY_POLL: Duration = Duration::from_millis(200);
+/// What etcd has is heard of within this by the watch, and looked at so often.
+const HEAR_WAIT: Duration = Duration::from_secs(1);
+const HEAR_POLL: Duration = Duration::from_millis(2);
 
 /// A move of a client is kept in etcd for so long, for nodes whose watch was broken.
 const CLIENT_MOVE_SECONDS: u64 = 60;
@@ -270,6 +273,22 @@ impl Member {
         self.seen.lock().pools.iter().filter(|(_, s)| s.is_there()).map(|(pool, _)| *pool).collect()
     }
 
+    /// Whether this node knows of each pool what etcd said in that read, or later.
+    fn has_heard_of_pools(&self, read: &Found) -> bool {
+        let names = self.membership.names();
+        let seen = self.seen.lock();
+        let is_same = |a: &PoolKeys, b: &PoolKeys| (&a.view, &a.config, &a.moving) == (&b.view, &b.config, &b.moving);
+        let there = keys::pools(&names, read);
+        let known = seen.pools.iter().filter(|(_, s)| s.is_there()).map(|(pool, _)| pool);
+        let mut pools = there.iter().chain(known);
+        pools.all(|pool| {
+            let state = seen.pools.get(pool);
+            // What cannot be read is in the log, and is not heard of ever.
+            let Ok(keys) = PoolKeys::of(&names, *pool, read) else { return true };
+            state.is_some_and(|s| s.keys.revision.0 >= read.revision || is_same(&s.keys, &keys))
+        })
+    }
+
     /// Whether the cluster has the pool, as far as this node has heard.
     pub fn has_pool(&self, pool: PoolId) -> bool {
         self.seen.lock().pools.get(&pool).is_some_and(PoolState::is_there)
@@ -449,7 +468,7 @@ async fn ask(peers: &Arc<Peers>, nodes: Vec<NodeSeen>, question: &[u8]) -> Vec<(
     for (node, answer) in asked.join_all().await {
         match answer {
             Ok(answer) => answers.push((node, answer)),
-            Err(e) => tracing::warn!(node, "a node was not asked about its clients: {e}"),
+            Err(e) => tracing::warn!(node, "a node has not answered this one: {e}"),
         }
     }
     answers.sort_by(|a, b| a.0.cmp(&b.0));
@@ -558,6 +577,26 @@ impl ClusterAdmin for ClusterApi {
             Ok(Err(_)) => Err(failed("its version is an older one")),
             Err(e) => Err(e.into_admin(&node.name)),
         }
+    }
+
+    fn hear_of_pools(&self) -> Result<()> {
+        let member = &self.member;
+        if !member.has_lease() {
+            return Err(conflict("this node has no lease", "`arden cluster show` says whether etcd answers"));
+        }
+        let names = member.membership.names();
+        let found = member.etcd.read_now(&names.pools(), &names.cluster())?;
+        let end = Instant::now() + HEAR_WAIT;
+        while !member.has_heard_of_pools(&found) {
+            if Instant::now() > end {
+                return Err(AdminError::failed(
+                    "the watch of etcd is late",
+                    "`arden pool list` shows who owns each pool",
+                ));
+            }
+            thread::sleep(HEAR_POLL);
+        }
+        Ok(())
     }
 
     fn ask_nodes(&self, question: &NodeQuestion) -> Vec<(String, NodeAnswer)> {

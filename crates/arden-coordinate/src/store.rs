@@ -97,6 +97,14 @@ impl StateStore for EtcdStore {
         Ok(Contents { revision, records })
     }
 
+    fn newest(&self) -> Result<Revision> {
+        let key = format!("{}{REVISION}", self.names.state());
+        let floor = self.trust.floor();
+        let found = self.etcd.read_now(&key, &self.names.cluster())?;
+        self.trust.check(&found, floor)?;
+        Ok(found.get(&key).map_or_else(Revision::default, |pair| Revision(pair.mod_revision)))
+    }
+
     fn commit(&self, expected: Revision, changes: &[Change]) -> Result<Commit> {
         if changes.len() > STEPS_MAX {
             let error = format!("{} records would change at once, of at most {STEPS_MAX}", changes.len());

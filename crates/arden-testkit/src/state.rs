@@ -79,6 +79,7 @@ fn changes_are_made(open: &Open) {
     let contents = store.read().unwrap();
     assert!(second > first, "revisions grow");
     assert_eq!(contents.revision, second);
+    assert_eq!(store.newest().unwrap(), second);
     let all: Vec<_> = contents.records.keys().map(|(_, key)| key.as_str()).collect();
     assert_eq!(all, ["b", "c"]);
     assert_eq!(value(&contents, Table::Users, "b").as_deref(), Some("3"));

@@ -24,7 +24,7 @@ use arden_smb::{
     wire::{Target, Version},
 };
 
-use crate::server::{Gates, SmbControl, recorded_pool};
+use crate::server::{Gates, recorded_pool};
 
 /// Where shares are, by what this node knows of the cluster.
 pub struct Places {
@@ -90,7 +90,7 @@ fn version(connected: &Connected) -> io::Result<Version> {
 }
 
 /// Serves the nodes that connect: they ask for their clients, or for an administrator.
-pub async fn welcome(mut listener: Listener, server: Arc<Server>, control: Weak<SmbControl>, api: Weak<Api>) {
+pub async fn welcome(mut listener: Listener, server: Arc<Server>, api: Weak<Api>) {
     while let Some(connected) = listener.accept().await {
         let version = match version(&connected) {
             Ok(version) => version,
@@ -101,14 +101,14 @@ pub async fn welcome(mut listener: Listener, server: Arc<Server>, control: Weak<
         };
         let Connected { node, run, stream, purpose, .. } = connected;
         tracing::debug!(node, run, ?version, ?purpose, "another node connected");
-        let (server, control, api) = (server.clone(), control.clone(), api.clone());
+        let (server, api) = (server.clone(), api.clone());
         tokio::spawn(async move {
             match purpose {
                 Purpose::Forward => {
                     owner::serve(&server, node, (Box::new(stream), version), Arc::new(Time::read)).await
                 }
                 Purpose::Ask => {
-                    if let Err(e) = peers::answer(stream, |question| reply(control, api, question)).await {
+                    if let Err(e) = peers::answer(stream, |question| reply(api, question)).await {
                         tracing::warn!(node, "a node that asks is not answered: {e}");
                     }
                 }
@@ -118,16 +118,22 @@ pub async fn welcome(mut listener: Listener, server: Arc<Server>, control: Weak<
 }
 
 /// The answer to a question about this node's clients, or to a request about what it owns; empty where there is none.
-async fn reply(control: Weak<SmbControl>, api: Weak<Api>, question: Vec<u8>) -> Vec<u8> {
+async fn reply(api: Weak<Api>, question: Vec<u8>) -> Vec<u8> {
     let answer = match serde_json::from_slice(&question) {
         Ok(ToNode::Request { request }) => match api.upgrade() {
             Some(api) => serde_json::to_vec(&api::handle_for_node(api, request).await).ok(),
             None => None,
         },
-        Ok(ToNode::Question(question)) => {
-            let answer = move || serde_json::to_vec(&question.answer(&*control.upgrade()?)).ok();
-            tokio::task::spawn_blocking(answer).await.ok().flatten()
-        }
+        Ok(ToNode::Question(question)) => match api.upgrade() {
+            Some(api) => match api::answer_node(&api, question).await {
+                Ok(answer) => serde_json::to_vec(&answer).ok(),
+                Err(e) => {
+                    tracing::warn!("a question of another node is not answered: {e}");
+                    None
+                }
+            },
+            None => None,
+        },
         Err(_) => None,
     };
     answer.unwrap_or_default()

@@ -3,7 +3,7 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use arden_admin::{Control, error};
+use arden_admin::error;
 use arden_cluster::{Epoch, Holder, ImportError, NodeId, PoolId};
 use arden_coordinate::{ClusterApi, Hands, Member, Opening, PoolGate, Reserve, Reserved, Victim};
 use arden_host::{Adopts, DiskKey, DiskProtocol, DiskVictim, PoolGuard, Pools, Volumes};
@@ -182,40 +182,12 @@ impl Adopts for ClusterOfPools {
 }
 
 /// Clients of shares that have another owner by now come again, until the daemon stops.
-fn follow_owners(control: &Arc<SmbControl>, member: &Member) {
+pub fn follow_owners(control: &Arc<SmbControl>, member: &Member) {
     let (control, mut changes) = (Arc::downgrade(control), member.owners_changed());
     tokio::spawn(async move {
         while changes.changed().await.is_ok() {
             let Some(control) = control.upgrade() else { return };
             let _ = tokio::task::spawn_blocking(move || control.places_changed()).await;
-        }
-    });
-}
-
-/// Applies what other nodes change in the state and which pools they own, until the daemon stops.
-pub fn follow(control: &Arc<SmbControl>, state: &Arc<arden_admin::State>, member: &Member) {
-    follow_owners(control, member);
-    let (control, state, mut changes) = (Arc::downgrade(control), state.clone(), state.watch());
-    tokio::spawn(async move {
-        let mut applied = None;
-        while changes.changed().await.is_ok() {
-            let Some(control) = control.upgrade() else { return };
-            let state = state.clone();
-            let apply = move || match state.refreshed() {
-                Ok(revision) if applied == Some(revision) => applied,
-                Ok(revision) => {
-                    control.accounts_changed();
-                    control.settings_changed(&state.snapshot().settings);
-                    control.shares_changed();
-                    control.addresses_changed();
-                    Some(revision)
-                }
-                Err(e) => {
-                    tracing::error!("changes of the state are not read: {e}");
-                    applied
-                }
-            };
-            applied = tokio::task::spawn_blocking(apply).await.unwrap_or_default();
         }
     });
 }

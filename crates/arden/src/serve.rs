@@ -95,6 +95,7 @@ async fn daemon(state_dir: &Path, options: Serve) -> Result<Option<NewCluster>> 
         control.serve_nodes(listener, &api);
     }
     if let Some(member) = &member {
+        api.follow();
         let ports = witness::Ports { mapper: options.endpoint_mapper, witness: options.witness };
         witness::start(&control, member, &state, &ports, &stopped).await;
     }
@@ -203,7 +204,7 @@ fn begin_to_own(
         cluster: member.cluster(),
         tag: DiskKey::cluster_tag(member.cluster_id()),
     };
-    ownership::follow(control, state, member);
+    ownership::follow_owners(control, member);
     let (addresses, floating) = (control.reachable(), interfaces::floating(&state.snapshot()));
     let for_nodes = for_nodes.map(|at| interfaces::reached_at(at, &floating)).unwrap_or_default();
     member.start(Arc::new(owned), addresses, for_nodes)?;

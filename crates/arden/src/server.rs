@@ -333,8 +333,7 @@ impl SmbControl {
 
     /// Serves what other nodes ask for their clients, and their administrators.
     pub fn serve_nodes(self: &Arc<SmbControl>, listener: Listener, api: &Arc<Api>) {
-        let (control, api) = (Arc::downgrade(self), Arc::downgrade(api));
-        tokio::spawn(forwarding::welcome(listener, self.server.clone(), control, api));
+        tokio::spawn(forwarding::welcome(listener, self.server.clone(), Arc::downgrade(api)));
     }
 
     /// Other nodes own pools by now: clients of shares that are elsewhere come again.

@@ -26,7 +26,7 @@ const NODE_OF_JOB: u32 = 32;
 
 /// A request that another node passed on. It goes no further, and has to be about what a node owns.
 #[derive(Clone, Copy)]
-struct FromNode;
+pub(super) struct FromNode;
 
 /// Who handles a request.
 enum Target {
@@ -355,12 +355,7 @@ async fn at_node(api: &Arc<Api>, node: OtherNode, asked: &Asked<'_>, mut request
         let theirs = id.parse::<u64>().unwrap_or(0) & ((1 << NODE_OF_JOB) - 1);
         request.path = format!("/v1/jobs/{theirs}");
     }
-    let is_change = asked.method != Method::GET;
     let mut response = handled_by(api, &node, request).await?;
-    if is_change {
-        // What this node is asked next knows of it.
-        api.blocking(|api| api.state.refresh()).await?;
-    }
     if let Ok(mut item) = serde_json::from_str(&response.body) {
         number_job(asked, &node, &mut item);
         response.body = item.to_string();

@@ -4,6 +4,7 @@
 mod address;
 mod cluster;
 mod elsewhere;
+mod everywhere;
 mod handlers;
 pub(crate) mod routes;
 mod snapshot;
@@ -32,12 +33,14 @@ use crate::{
     cluster::ClusterAdmin,
     control::Control,
     error::{AdminError, ErrorKind},
+    follow::Follower,
     state::State,
     storage::Storage,
     volume::VolumeAdmin,
 };
 
 pub use elsewhere::handle_for_node;
+pub use everywhere::answer_node;
 
 /// Limit of a request's body. The bodies that the command line sends are much smaller.
 pub const BODY_BYTES_MAX: usize = 256 * 1024;
@@ -50,6 +53,7 @@ pub struct Api {
     pub volumes: Arc<dyn VolumeAdmin>,
     pub cluster: Arc<dyn ClusterAdmin>,
     pub started: Instant,
+    follower: Follower,
 }
 
 impl Api {
@@ -61,7 +65,8 @@ impl Api {
         volumes: Arc<dyn VolumeAdmin>,
         cluster: Arc<dyn ClusterAdmin>,
     ) -> Arc<Api> {
-        Arc::new(Api { state, control, storage, volumes, cluster, started: Instant::now() })
+        let follower = Follower::new(state.clone(), control.clone());
+        Arc::new(Api { state, control, storage, volumes, cluster, started: Instant::now(), follower })
     }
 
     /// Runs `work` on a thread that may wait for the disk.
@@ -119,6 +124,7 @@ pub fn router(api: Arc<Api>) -> Router {
         })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(middleware::from_fn_with_state(api.clone(), elsewhere::at_owner))
+        .layer(middleware::from_fn_with_state(api.clone(), everywhere::at_all_nodes))
         .with_state(api)
 }
 

@@ -1,5 +1,8 @@
 //! A [`Storage`] with one disk, pool, space, job and volume, for the tests of the router.
 
+use std::sync::{Arc, OnceLock};
+
+use super::Api;
 use crate::{
     cluster::*,
     error::{AdminError, ErrorKind, Result},
@@ -9,7 +12,11 @@ use crate::{
     volume::*,
 };
 
-pub(super) struct FakeStorage;
+#[derive(Default)]
+pub(super) struct FakeStorage {
+    /// The API of the other node, which catches up when it is asked.
+    pub other: OnceLock<Arc<Api>>,
+}
 
 fn disk() -> DiskInfo {
     let text = String::new;
@@ -364,6 +371,9 @@ impl ClusterAdmin for FakeStorage {
         };
         Ok(NodeResponse { status: 200, body: body.expect("JSON") })
     }
+    fn hear_of_pools(&self) -> Result<()> {
+        Ok(())
+    }
     fn ask_nodes(&self, question: &NodeQuestion) -> Vec<(String, NodeAnswer)> {
         let answer = match question {
             NodeQuestion::Sessions => NodeAnswer::Sessions(vec![session()]),
@@ -371,6 +381,13 @@ impl ClusterAdmin for FakeStorage {
             NodeQuestion::CloseSession(id) => NodeAnswer::Closed((*id == session().id).into()),
             NodeQuestion::CloseOpen(id) => NodeAnswer::Closed((*id == open().id).into()),
             NodeQuestion::CloseUserSessions(_) => NodeAnswer::Closed(1),
+            NodeQuestion::CatchUp => match self.other.get() {
+                Some(other) => {
+                    let answer = super::answer_node(other, NodeQuestion::CatchUp);
+                    tokio::runtime::Handle::current().block_on(answer).expect("the other node catches up")
+                }
+                None => NodeAnswer::CaughtUp,
+            },
             NodeQuestion::Addresses => NodeAnswer::Addresses(Vec::new()),
         };
         vec![("n2".to_string(), answer)]

@@ -3,7 +3,11 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, OnceLock, mpsc},
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicU32, Ordering},
+        mpsc,
+    },
 };
 
 use axum::{body::Body, http::Request};
@@ -15,9 +19,11 @@ use super::{storage_fake::FakeStorage, *};
 use crate::{
     address::AddressAtNode,
     api::routes::{Answer, routes},
+    cluster::NoCluster,
     error::Result,
     model::{Id, Metric, OpenInfo, SessionInfo, Settings, Share},
     secret,
+    state::{Change, Commit, Contents, MemoryStore, Revision, StateStore},
 };
 
 /// A server with one session and one open that records its notices.
@@ -115,6 +121,11 @@ impl Control for Fake {
     }
 }
 
+fn api(fake: &Arc<Fake>, state: Arc<State>, cluster: Arc<dyn ClusterAdmin>) -> Arc<Api> {
+    let storage = Arc::new(FakeStorage::default());
+    Api::new(state, fake.clone(), storage.clone(), storage, cluster)
+}
+
 struct Fixture {
     dir: PathBuf,
     fake: Arc<Fake>,
@@ -137,9 +148,19 @@ impl Fixture {
         state.change(|s| Ok(s.pools.insert("tank".into(), tank.clone()))).unwrap();
         let fake = Arc::new(Fake::default());
         fake.1.get_or_init(|| state.clone());
-        let router =
-            router(Api::new(state, fake.clone(), Arc::new(FakeStorage), Arc::new(FakeStorage), Arc::new(FakeStorage)));
+        Fixture::of(dir, fake, state, Arc::new(FakeStorage::default()))
+    }
+
+    fn of(dir: PathBuf, fake: Arc<Fake>, state: Arc<State>, cluster: Arc<dyn ClusterAdmin>) -> Fixture {
+        let router = router(api(&fake, state, cluster));
         Fixture { dir, fake, router }
+    }
+
+    /// Of a daemon that stands alone.
+    fn alone() -> Fixture {
+        let fixture = Fixture::new();
+        let state = fixture.fake.1.get().unwrap().clone();
+        Fixture::of(fixture.dir.clone(), fixture.fake.clone(), state, Arc::new(NoCluster::default()))
     }
 
     async fn call(&self, method: &str, path: &str, body: Option<Value>) -> (u16, Vec<u8>) {
@@ -397,7 +418,7 @@ async fn errors_say_what_is_wrong_and_what_to_do() {
 
 #[tokio::test]
 async fn servers_are_told_after_the_change() {
-    let f = Fixture::new();
+    let f = Fixture::alone();
     f.json("POST", "/v1/users", Some(json!({"name": "a", "password": "x"}))).await;
     f.json("POST", "/v1/shares", Some(json!({"name": "s", "path": "/x"}))).await;
     f.json("PATCH", "/v1/users/A", Some(json!({"full_name": "An Example"}))).await;
@@ -406,6 +427,76 @@ async fn servers_are_told_after_the_change() {
     f.json("PATCH", "/v1/settings", Some(json!({"signing_required": false}))).await;
     f.json("DELETE", "/v1/shares/S", None).await;
     assert_eq!(f.told(), ["shares", "sessions of a", "accounts", "signing false", "shares"]);
+}
+
+/// What another node of the cluster changes is in force here when it is answered there, and each change once.
+#[tokio::test]
+async fn a_change_is_in_force_at_every_node_when_it_is_answered() {
+    let store = Arc::new(MemoryStore::default());
+    let here = Arc::new(State::on(store.clone()).unwrap());
+    let f = Fixture::new();
+    let follows = api(&f.fake, here.clone(), Arc::new(FakeStorage::default()));
+    let there = Arc::new(FakeStorage::default());
+    there.other.get_or_init(|| follows.clone());
+    let state = Arc::new(State::on(store).unwrap());
+    let other = router(api(&Arc::default(), state, there));
+    let change = async |method: &str, path: &str, body: Value| {
+        let request = Request::builder().method(method).uri(path).body(Body::from(body.to_string())).unwrap();
+        other.clone().oneshot(request).await.unwrap().status().as_u16()
+    };
+    let told = ["accounts", "signing true", "shares", "addresses"];
+    assert_eq!(change("POST", "/v1/shares", json!({"name": "s", "path": "/x"})).await, 201);
+    assert!(here.snapshot().shares.contains_key("s"), "the change is read");
+    assert_eq!(f.told(), told, "and applied");
+    assert_eq!(change("GET", "/v1/shares/s", Value::Null).await, 200);
+    assert_eq!(change("DELETE", "/v1/shares/none", Value::Null).await, 404);
+    assert!(f.told().is_empty(), "nothing was changed");
+    follows.catch_up().await.unwrap();
+    assert!(f.told().is_empty(), "it is in force");
+    assert_eq!(change("DELETE", "/v1/shares/s", Value::Null).await, 204);
+    assert!(!here.snapshot().shares.contains_key("s") && f.told() == told, "also when it is taken away");
+}
+
+/// A change whose notice is missed, or comes while the store cannot be read, comes into force all the same.
+#[tokio::test]
+async fn a_change_is_followed_though_the_store_could_not_be_read() {
+    let store = Arc::new(Unread::default());
+    let f = Fixture::new();
+    let follows = api(&f.fake, Arc::new(State::on(store.clone()).unwrap()), Arc::new(FakeStorage::default()));
+    let there = State::on(store.clone()).unwrap();
+    there.change(|s| s.add_user(&serde_json::from_value(json!({"name": "a", "password": "x"})).unwrap())).unwrap();
+    store.fails.store(1, Ordering::Relaxed);
+    follows.follow();
+    let has = async || {
+        while follows.state.snapshot().user("a").is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), has()).await.expect("the change is read");
+    assert_eq!(store.fails.load(Ordering::Relaxed), 0);
+}
+
+/// A store that cannot be read for some times.
+#[derive(Debug, Default)]
+struct Unread {
+    inner: MemoryStore,
+    fails: AtomicU32,
+}
+
+impl StateStore for Unread {
+    fn read(&self) -> Result<Contents> {
+        self.inner.read()
+    }
+    fn newest(&self) -> Result<Revision> {
+        let fails = self.fails.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        fails.map_or_else(|_| self.inner.newest(), |_| Err(AdminError::failed("it does not answer", "")))
+    }
+    fn commit(&self, expected: Revision, changes: &[Change]) -> Result<Commit> {
+        self.inner.commit(expected, changes)
+    }
+    fn watch(&self) -> tokio::sync::watch::Receiver<Revision> {
+        self.inner.watch()
+    }
 }
 
 #[tokio::test]
@@ -455,9 +546,9 @@ async fn what_another_node_owns_is_handled_there() {
     let api = Api::new(
         f.fake.1.get().unwrap().clone(),
         f.fake.clone(),
-        Arc::new(FakeStorage),
-        Arc::new(FakeStorage),
-        Arc::new(FakeStorage),
+        Arc::new(FakeStorage::default()),
+        Arc::new(FakeStorage::default()),
+        Arc::new(FakeStorage::default()),
     );
     let passed_on = async |method: &str, path: &str| {
         let (method, path, body) = (method.to_string(), path.to_string(), String::new());
@@ -612,9 +703,9 @@ async fn the_socket_is_private_and_replaces_a_dead_one() {
     let api = Api::new(
         Arc::new(State::in_memory().unwrap()),
         f.fake.clone(),
-        Arc::new(FakeStorage),
-        Arc::new(FakeStorage),
-        Arc::new(FakeStorage),
+        Arc::new(FakeStorage::default()),
+        Arc::new(FakeStorage::default()),
+        Arc::new(FakeStorage::default()),
     );
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let server = tokio::spawn(serve(listener, api, async move {

@@ -3,7 +3,7 @@
 
 use std::{os::unix::fs::OpenOptionsExt, sync::Arc};
 
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition};
 use tokio::sync::watch;
 
 use super::{
@@ -36,6 +36,14 @@ fn definition(table: Table) -> TableDefinition<'static, &'static str, &'static [
     TableDefinition::new(table.name())
 }
 
+fn revision(tx: &ReadTransaction) -> Result<Revision> {
+    match tx.open_table(REVISION) {
+        Ok(t) => Ok(Revision(t.get(REVISION_KEY).map_err(failed)?.map_or(0, |r| r.value()))),
+        Err(redb::TableError::TableDoesNotExist(_)) => Ok(Revision::default()),
+        Err(e) => Err(failed(e)),
+    }
+}
+
 impl RedbStore {
     /// Opens the file of the directory; makes it when it does not exist.
     ///
@@ -61,12 +69,7 @@ impl RedbStore {
 impl StateStore for RedbStore {
     fn read(&self) -> Result<Contents> {
         let tx = self.db.begin_read().map_err(failed)?;
-        let mut contents = Contents::default();
-        match tx.open_table(REVISION) {
-            Ok(t) => contents.revision.0 = t.get(REVISION_KEY).map_err(failed)?.map_or(0, |r| r.value()),
-            Err(redb::TableError::TableDoesNotExist(_)) => {}
-            Err(e) => return Err(failed(e)),
-        }
+        let mut contents = Contents { revision: revision(&tx)?, ..Contents::default() };
         for table in Table::ALL {
             let rows = match tx.open_table(definition(table)) {
                 Ok(t) => t,
@@ -79,6 +82,10 @@ impl StateStore for RedbStore {
             }
         }
         Ok(contents)
+    }
+
+    fn newest(&self) -> Result<Revision> {
+        revision(&self.db.begin_read().map_err(failed)?)
     }
 
     fn commit(&self, expected: Revision, changes: &[Change]) -> Result<Commit> {

@@ -24,6 +24,10 @@ impl StateStore for MemoryStore {
         Ok(self.contents.lock().clone())
     }
 
+    fn newest(&self) -> Result<Revision> {
+        Ok(self.contents.lock().revision)
+    }
+
     fn commit(&self, expected: Revision, changes: &[Change]) -> Result<Commit> {
         let mut contents = self.contents.lock();
         if contents.revision != expected {

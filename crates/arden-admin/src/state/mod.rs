@@ -170,10 +170,10 @@ impl State {
     }
 
     fn reload(&self, revision: &mut Revision) -> Result<bool> {
-        let contents = self.store.read()?;
-        if contents.revision == *revision {
+        if self.store.newest()? == *revision {
             return Ok(false);
         }
+        let contents = self.store.read()?;
         let snapshot = records::snapshot(&contents.records)?;
         *self.current.write() = Arc::new(snapshot);
         *revision = contents.revision;

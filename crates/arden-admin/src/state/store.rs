@@ -95,6 +95,12 @@ pub trait StateStore: Send + Sync + fmt::Debug {
     /// Failed, when the store cannot be read.
     fn read(&self) -> Result<Contents>;
 
+    /// The newest revision, without the records.
+    ///
+    /// # Errors
+    /// Failed, when the store cannot be read.
+    fn newest(&self) -> Result<Revision>;
+
     /// Applies `changes`, at most one for each record, in one durable transaction if the revision is still `expected`.
     ///
     /// # Errors
