@@ -1,9 +1,11 @@
 //! Persistent reservations on a real disk that this machine reaches by two paths, as two machines would: run by `tests/e2e/scsi.sh` and
 //! `tests/e2e/nvme.sh` in a guest. Disks are taken for NVMe namespaces after `reservations nvme`, which takes the same arguments, and
 //! for SCSI disks without it. `reservations work DISK DISK FREEZE-DIR` fences one path from the other, also in the middle of a write; `reservations persist
-//! DISK` looks at what a restart of the target has left; `reservations refuse PATH` is for what is no such disk. `reservations show
-//! DISK` prints who has it, `reservations same DISK` is for one that a node has under this machine's host identifier, and `reservations steal DISK` takes it from a node of a cluster, in the name of a node 99.
+//! DISK` looks at what a restart of the target has left; `reservations refuse PATH` is for what is no such disk. `reservations multipath
+//! DEVICE DISK FREEZE-DIR PATH` is `work` with a device of the kernel's multipath, of which one PATH is lost and comes back. `reservations show
+//! DISK` prints who has it, and by how many paths, `reservations clear DISK` takes all keys away, `reservations same DISK` is for one that a node has under this machine's host identifier, and `reservations steal DISK` takes it from a node of a cluster, in the name of a node 99.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -78,23 +80,8 @@ fn freeze(how: &str, dir: &Path) {
     assert!(Command::new("fsfreeze").arg(how).arg(dir).status().expect("fsfreeze").success());
 }
 
-fn work(first: &Path, second: &Path, dir: &Path) {
-    let (a, b) = (disk(first), disk(second));
-    let (ka, kb) = (key(1, 7), key(2, 8));
-    show_capabilities(first);
-    a.check().expect("it can");
-    assert_eq!((a.keys(), a.reservation()), (Ok(vec![]), Ok(None)));
-
-    a.register(ka).expect("registers");
-    assert_eq!(a.protect(ka), Ok(ka));
-    assert_eq!(a.confirm(ka), Ok(()));
-    assert_eq!(b.keys(), Ok(vec![ka]), "the other path sees it");
-    assert_eq!(write(first, 0, 1), Ok(()));
-    assert_eq!(write(second, 0, 2), Err(IoError::Conflict));
-    assert_eq!(read(second, 0), 1, "all may read");
-    assert_eq!(b.fence(kb, ka, Absent::Ended), Err(ReserveError::Conflict), "it has no key");
-    say("only the path with a key writes, both read");
-
+/// The owner, with the key `ka`, is fenced for `kb` while it writes.
+fn fence_in_mid_write(first: &Path, second: &Path, dir: &Path, (ka, kb): (u64, u64)) {
     freeze("--freeze", dir);
     let (p, q) = (first.to_path_buf(), second.to_path_buf());
     let writes = beside(move || write(&p, 65_536, 3));
@@ -115,6 +102,26 @@ fn work(first: &Path, second: &Path, dir: &Path) {
     assert!(told.is_err() || after == 3, "a write that was acknowledged is not there");
     assert!(matches!(told, Ok(()) | Err(IoError::Conflict)));
     say(&format!("a write that began before the fence: {told:?}, its block has {after} from the fence on"));
+}
+
+fn work(first: &Path, second: &Path, dir: &Path) {
+    let (a, b) = (disk(first), disk(second));
+    let (ka, kb) = (key(1, 7), key(2, 8));
+    show_capabilities(first);
+    a.check().expect("it can");
+    assert_eq!((a.keys(), a.reservation()), (Ok(vec![]), Ok(None)));
+
+    a.register(ka).expect("registers");
+    assert_eq!(a.protect(ka), Ok(ka));
+    assert_eq!(a.confirm(ka), Ok(()));
+    assert_eq!(b.keys(), Ok(vec![ka]), "the other path sees it");
+    assert_eq!(write(first, 0, 1), Ok(()));
+    assert_eq!(write(second, 0, 2), Err(IoError::Conflict));
+    assert_eq!(read(second, 0), 1, "all may read");
+    assert_eq!(b.fence(kb, ka, Absent::Ended), Err(ReserveError::Conflict), "it has no key");
+    say("only the path with a key writes, both read");
+
+    fence_in_mid_write(first, second, dir, (ka, kb));
 
     assert_eq!(write(first, 0, 4), Err(IoError::Conflict));
     assert_eq!(write(second, 0, 5), Ok(()));
@@ -136,6 +143,71 @@ fn work(first: &Path, second: &Path, dir: &Path) {
     if !NVME.load(Ordering::Relaxed) {
         doubt(first, second, dir, kb + 1);
     }
+}
+
+/// How many writes a path has ended.
+fn writes_of(path: &Path) -> u64 {
+    let stat = Path::new("/sys/block").join(path.file_name().expect("a name")).join("stat");
+    let text = std::fs::read_to_string(stat).expect("the kernel's counts");
+    text.split_whitespace().nth(4).and_then(|n| n.parse().ok()).expect("a count of writes")
+}
+
+/// `lost` is a path of `device`; `up`: it works.
+fn set_path(device: &Path, lost: &Path, up: bool) {
+    let dir = Path::new("/sys/block").join(lost.file_name().expect("a name"));
+    std::fs::write(dir.join("device/state"), if up { "running\n" } else { "offline\n" }).expect("a state of the path");
+    let number = std::fs::read_to_string(dir.join("dev")).expect("its number");
+    let message = format!("{} {}", if up { "reinstate_path" } else { "fail_path" }, number.trim());
+    let name = Path::new("/sys/block").join(device.file_name().expect("a name")).join("dm/name");
+    let name = std::fs::read_to_string(name).expect("a name of the device mapper");
+    let said = Command::new("dmsetup").args(["message", name.trim(), "0", &message]).status();
+    assert!(said.expect("dmsetup").success());
+}
+
+fn multipath(device: &Path, other: &Path, dir: &Path, lost: &Path) {
+    let (a, b) = (disk(device), disk(other));
+    let (ka, kb) = (key(1, 7), key(2, 8));
+    let some = |byte| (0..8).map(|n| write(device, n * BLOCK as u64, byte)).collect::<Vec<_>>();
+    a.check().expect("it can");
+    assert_eq!((a.keys(), a.reservation()), (Ok(vec![]), Ok(None)));
+    println!("   the disk knows this machine by {:?}", a.known_as().expect("its names"));
+    a.register(ka).expect("registers");
+    assert_eq!(b.keys(), Ok(vec![ka, ka]), "both paths have it");
+    assert_eq!((a.protect(ka), a.confirm(ka)), (Ok(ka), Ok(())));
+    let before = writes_of(lost);
+    assert_eq!(some(1), vec![Ok(()); 8]);
+    let by = writes_of(lost) - before;
+    assert!((1..8).contains(&by), "{by} of 8 writes went by one of two paths");
+    assert_eq!(write(other, 0, 2), Err(IoError::Conflict));
+    say("both paths with a key write");
+
+    fence_in_mid_write(device, other, dir, (ka, kb));
+    assert_eq!(some(4), vec![Err(IoError::Conflict); 8]);
+    assert_eq!((b.protect(kb), b.confirm(kb), write(other, 0, 5)), (Ok(kb), Ok(()), Ok(())));
+    say("after it both paths get a conflict");
+
+    a.register(ka + 2).expect("a new epoch");
+    assert_eq!(a.fence(ka + 2, kb, Absent::Ended), Ok(()));
+    assert_eq!((a.protect(ka + 2), a.confirm(ka + 2), some(6)), (Ok(ka + 2), Ok(()), vec![Ok(()); 8]));
+    assert_eq!(write(other, 0, 7), Err(IoError::Conflict));
+    say("several paths fence one");
+
+    set_path(device, lost, false);
+    let a = disk(device);
+    a.register(ka + 3).expect("by the path that is left");
+    b.register(kb + 3).expect("registers");
+    assert_eq!(b.fence(kb + 3, ka + 2, Absent::Ended), Ok(()), "the key of before is at the path that is lost");
+    assert_eq!(a.fence(ka + 3, kb + 3, Absent::Ended), Ok(()));
+    assert_eq!((a.protect(ka + 3), a.confirm(ka + 3), some(8)), (Ok(ka + 3), Ok(()), vec![Ok(()); 8]));
+    set_path(device, lost, true);
+    let a = disk(device);
+    let told = some(9);
+    let refused = told.iter().filter(|told| **told == Err(IoError::Conflict)).count();
+    assert!((1..8).contains(&refused), "{told:?}");
+    assert!(a.confirm(ka + 3).is_err(), "a path has come");
+    a.register(ka + 4).expect("the next epoch");
+    assert_eq!((a.confirm(ka + 4), some(10)), (Ok(()), vec![Ok(()); 8]));
+    say("a path that was lost when the others got their key is refused until the next ownership, and not used for it");
 }
 
 /// Another fence, while the answer to the first is not there: the key may be gone, the write is not.
@@ -178,7 +250,10 @@ fn shown(raw: u64) -> String {
 
 fn show(path: &Path) {
     let d = disk(path);
-    let keys: Vec<String> = d.keys().expect("keys").into_iter().map(shown).collect();
+    let mut paths = BTreeMap::<u64, usize>::new();
+    d.keys().expect("keys").into_iter().for_each(|key| *paths.entry(key).or_default() += 1);
+    let by = |n: usize| if n > 1 { format!(" ({n} paths)") } else { String::new() };
+    let keys: Vec<String> = paths.into_iter().map(|(key, n)| shown(key) + &by(n)).collect();
     let holder = d.reservation().expect("reservation").map_or("nobody".to_string(), |r| shown(r.key));
     println!("keys: {}; reserved for {holder}", keys.join(", "));
 }
@@ -190,6 +265,14 @@ fn steal(path: &Path) {
     d.register(mine).expect("registers");
     d.fence(mine, held, Absent::Ended).expect("fences");
     d.confirm(mine).expect("has it");
+}
+
+/// As `sg_persist` does it for an administrator.
+fn clear(path: &Path) {
+    let d = disk(path);
+    d.register(1).expect("registers");
+    d.clear(1).expect("clears");
+    assert_eq!((d.keys(), d.reservation()), (Ok(vec![]), Ok(None)));
 }
 
 /// A node with another node's host identifier.
@@ -211,9 +294,11 @@ fn main() {
     }
     match &args[..] {
         [what, a, b, dir] if what.as_os_str() == "work" => work(a, b, dir),
+        [what, a, b, dir, lost] if what.as_os_str() == "multipath" => multipath(a, b, dir, lost),
         [what, a] if what.as_os_str() == "persist" => persist(a),
         [what, a] if what.as_os_str() == "show" => show(a),
         [what, a] if what.as_os_str() == "steal" => steal(a),
+        [what, a] if what.as_os_str() == "clear" => clear(a),
         [what, a] if what.as_os_str() == "same" => same(a),
         [what, a] if what.as_os_str() == "refuse" => {
             let why = reserve::open(a, protocol(false)).and_then(|d| d.check()).expect_err("it is refused");

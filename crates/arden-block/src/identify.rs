@@ -16,6 +16,22 @@ pub struct Identity {
     pub serial: String,
 }
 
+/// What the names that the device mapper has for multipath devices begin with.
+pub const MULTIPATH_UUID: &str = "mpath-";
+
+/// The directory of a block device in sysfs.
+pub fn sys_dir_of(path: &Path) -> Option<PathBuf> {
+    sys_dir(fs::metadata(path).ok().filter(|meta| meta.file_type().is_block_device())?.rdev())
+}
+
+/// Whether the kernel's multipath has made a device of this one and others, by which alone it is to be used.
+pub fn is_path_of_multipath(path: &Path) -> bool {
+    let holders = sys_dir_of(path).and_then(|dir| fs::read_dir(dir.join("holders")).ok());
+    holders.into_iter().flatten().flatten().any(|holder| {
+        fs::read_to_string(holder.path().join("dm/uuid")).is_ok_and(|uuid| uuid.starts_with(MULTIPATH_UUID))
+    })
+}
+
 fn sys_dir(rdev: u64) -> Option<PathBuf> {
     let (major, minor) = (rustix::fs::major(rdev), rustix::fs::minor(rdev));
     if major == 0 {

@@ -79,10 +79,10 @@ pub fn others(disk: &Disk, mine: Key) -> Result<Vec<Key>, String> {
 /// Makes a name by which disks know this machine this node's alone, or says why it is not.
 pub type Claim<'a> = &'a dyn Fn(&str) -> Result<(), String>;
 
-/// The name by which the disk knows this machine has to be this node's. Where the disk cannot tell it is burned in.
+/// The names by which the disk knows this machine have to be this node's. Where the disk cannot tell they are burned in.
 fn claim_name(disk: &Disk, claim: Claim<'_>) -> Result<(), String> {
-    let name = disk.path.known_as().map_err(|e| at(disk, &e))?;
-    name.map_or(Ok(()), |name| claim(&name).map_err(|why| at(disk, &why)))
+    let names = disk.path.known_as().map_err(|e| at(disk, &e))?;
+    names.iter().try_for_each(|name| claim(name).map_err(|why| at(disk, &why)))
 }
 
 /// Whether this node alone can write to a disk that was entered.
@@ -265,7 +265,7 @@ mod tests {
         fn check(&self) -> ReserveResult<()> {
             self.path.check()
         }
-        fn known_as(&self) -> ReserveResult<Option<String>> {
+        fn known_as(&self) -> ReserveResult<Vec<String>> {
             self.path.known_as()
         }
         fn keys(&self) -> ReserveResult<Vec<u64>> {

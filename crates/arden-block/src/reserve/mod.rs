@@ -19,6 +19,7 @@ pub mod disks;
 mod key;
 #[cfg(test)]
 mod model;
+mod multipath;
 pub mod nvme;
 mod scsi;
 mod sg;
@@ -28,6 +29,7 @@ use std::path::Path;
 
 pub use codec::{Capabilities, Change, Keys, Kind, Query, Reservation, Sense, capabilities, keys, reservation, sense};
 pub use key::Key;
+pub use multipath::Multipath;
 pub use scsi::{Reply, Reservations, Target};
 pub use sg::SgDisk;
 
@@ -86,7 +88,10 @@ pub enum Protocol {
 /// Unsupported, when the path is no whole disk of that kind; unreachable, when it cannot be opened.
 pub fn open(path: &Path, protocol: Protocol) -> ReserveResult<Box<dyn DiskPath>> {
     Ok(match protocol {
-        Protocol::Scsi => Box::new(Reservations::open(path)?),
+        Protocol::Scsi => match multipath::paths_of(path) {
+            Some(paths) => Box::new(Multipath::open(&paths)?),
+            None => Box::new(Reservations::open(path)?),
+        },
         Protocol::Nvme { volatile } => Box::new(nvme::NamespacePath::open(path, volatile)?),
     })
 }
@@ -100,7 +105,8 @@ pub enum Absent {
     InDoubt,
 }
 
-/// A path to a disk with reservations: what SCSI calls an I_T nexus, and NVMe a host with its controllers. All calls block.
+/// A path to a disk with reservations: what SCSI calls an I_T nexus, or several of those to one disk ([`Multipath`]), and NVMe a host with
+/// its controllers. All calls block.
 pub trait DiskPath {
     /// Refuses a disk that cannot keep a former owner away through everything.
     ///
@@ -108,11 +114,11 @@ pub trait DiskPath {
     /// Unsupported, with what is missing.
     fn check(&self) -> ReserveResult<()>;
 
-    /// The name by which the disk knows this machine and tells it from others. None: it cannot be told.
+    /// The names by which the disk knows this machine and tells it from others. Empty: it cannot be told.
     ///
     /// # Errors
     /// Those of the disk.
-    fn known_as(&self) -> ReserveResult<Option<String>>;
+    fn known_as(&self) -> ReserveResult<Vec<String>>;
 
     /// Every registered key, once for each path that has it.
     ///
@@ -236,11 +242,15 @@ pub trait DiskPath {
     /// # Errors
     /// Conflict, when it is not; those of the disk.
     fn confirm(&self, key: u64) -> ReserveResult<()> {
-        let held = Reservation { key, kind: Kind::WriteExclusiveRegistrantsOnly };
-        match (self.keys()?.iter().all(|k| *k == key), self.reservation()? == Some(held)) {
-            (true, true) => Ok(()),
-            _ => Err(ReserveError::Conflict),
-        }
+        only_key(self, key)
+    }
+}
+
+fn only_key(path: &(impl DiskPath + ?Sized), key: u64) -> ReserveResult<()> {
+    let held = Reservation { key, kind: Kind::WriteExclusiveRegistrantsOnly };
+    match (path.keys()?.iter().all(|k| *k == key), path.reservation()? == Some(held)) {
+        (true, true) => Ok(()),
+        _ => Err(ReserveError::Conflict),
     }
 }
 

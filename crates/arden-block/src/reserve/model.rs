@@ -25,6 +25,10 @@ pub struct Disk {
     pub cannot: bool,
     /// The answer to the next PREEMPT AND ABORT is lost, and the commands are still being ended.
     pub loses_answer: bool,
+    /// Paths by which it is not reached.
+    pub silent: [bool; 3],
+    /// The answer to the next registration is lost.
+    pub loses_registered: bool,
     /// It cannot be reset.
     pub no_reset: bool,
     pub resets: u32,
@@ -139,6 +143,9 @@ impl Disk {
 impl Target for Path {
     fn command(&self, cdb: &[u8; 10], data: Data<'_>) -> io::Result<Reply> {
         let mut d = self.disk.borrow_mut();
+        if d.silent[self.path] {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
         if d.attentions[self.path] > 0 {
             d.attentions[self.path] -= 1;
             return reply(2, Some(Sense { key: 6, code: 0x2A, qualifier: 5 }), 0);
@@ -149,7 +156,12 @@ impl Target for Path {
         match data {
             Data::Out(list) => {
                 let done = d.change(self.path, cdb[1], cdb[2], list);
-                if cdb[1] == 5 && std::mem::take(&mut d.loses_answer) {
+                let is_lost = match cdb[1] {
+                    5 => std::mem::take(&mut d.loses_answer),
+                    6 => std::mem::take(&mut d.loses_registered),
+                    _ => false,
+                };
+                if is_lost {
                     return Ok(Reply { status: 0, host_status: 3, sense: None, transferred: 0 });
                 }
                 reply(if done { 0 } else { 0x18 }, None, list.len())

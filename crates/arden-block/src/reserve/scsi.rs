@@ -145,8 +145,8 @@ impl<T: Target> DiskPath for Reservations<T> {
         }
     }
 
-    fn known_as(&self) -> ReserveResult<Option<String>> {
-        Ok(self.target.initiator())
+    fn known_as(&self) -> ReserveResult<Vec<String>> {
+        Ok(self.target.initiator().into_iter().collect())
     }
 
     fn keys(&self) -> ReserveResult<Vec<u64>> {

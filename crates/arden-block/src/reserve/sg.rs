@@ -91,7 +91,7 @@ fn initiator_of(device: &Path, classes: &Path) -> Option<String> {
 }
 
 /// Reservations are of a path to a whole disk. The kernel would send a command for a partition or a mapped device to the disk
-/// below, or to one of several paths, of which only that one would have the key.
+/// below, or to one of several paths, of which only that one would have the key (those of a multipath device are opened one by one).
 fn check_kind(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
     let refuse = |why: &str| Err(io::Error::new(io::ErrorKind::Unsupported, why.to_string()));
@@ -104,7 +104,7 @@ fn check_kind(path: &Path) -> io::Result<()> {
     let has = |name: &str| Path::new(&dir).join(name).exists();
     match () {
         () if has("partition") => refuse("it is a partition, and persistent reservations are of whole disks"),
-        () if has("dm") => refuse("it is a device of the device mapper (multipath is not supported yet)"),
+        () if has("dm") => refuse("it is a device of the device mapper, and not of its multipath"),
         () if !has("device/scsi_level") => refuse("it is no SCSI disk"),
         () => Ok(()),
     }

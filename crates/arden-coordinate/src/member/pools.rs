@@ -238,7 +238,8 @@ impl ClusterApi {
                         "a change from the fence {} to another, or to other options, is not supported",
                         before.name()
                     ),
-                    "its reservations keep nodes away that were fenced and may still run",
+                    "its reservations keep nodes away that were fenced and may still run: close the pool, clear them, import it again \
+                     (docs/cluster.md, Changing the fence)",
                 ));
             }
             (None, Some(reserve)) => return self.begin_reservations(id, &state, reserve, fence),

@@ -94,7 +94,10 @@ pub fn check_empty(path: &Path, force: bool) -> Result<()> {
 /// Disks and the files of directories among `named`; all block devices when none is named.
 pub fn candidates(named: &[PathBuf]) -> Vec<PathBuf> {
     if named.is_empty() {
-        return identify::block_devices();
+        // By the device of several paths, and not by one of those.
+        let mut all = identify::block_devices();
+        all.retain(|path| !identify::is_path_of_multipath(path));
+        return all;
     }
     let mut out = Vec::new();
     for path in named {

@@ -209,8 +209,8 @@ mod tests {
         fn check(&self) -> ReserveResult<()> {
             Ok(())
         }
-        fn known_as(&self) -> ReserveResult<Option<String>> {
-            Ok(None)
+        fn known_as(&self) -> ReserveResult<Vec<String>> {
+            Ok(Vec::new())
         }
         fn keys(&self) -> ReserveResult<Vec<u64>> {
             Ok(self.0.borrow().keys.iter().copied().collect())

@@ -227,8 +227,8 @@ impl<N: Namespace> DiskPath for NamespacePath<N> {
         }
     }
 
-    fn known_as(&self) -> ReserveResult<Option<String>> {
-        self.host().map(|host| Some(format!("nvme:{:032x}", host.value)))
+    fn known_as(&self) -> ReserveResult<Vec<String>> {
+        self.host().map(|host| vec![format!("nvme:{:032x}", host.value)])
     }
 
     fn keys(&self) -> ReserveResult<Vec<u64>> {

@@ -1,0 +1,392 @@
+//! A disk that this machine reaches by several paths, of which the kernel's multipath makes one device. For the disk each path is a
+//! registrant of its own (SPC-4, Registering): commands go by any of them, so each is registered with the same key, and a fence, which takes
+//! a key away from all who have it, takes it from each.
+//!
+//! # Paths that do not answer
+//! * One that does not answer a question is passed over, and has no key: a command that goes by it later is refused with a
+//!   reservation conflict. It is never registered under an ownership that has begun, as that could undo a successor's fence.
+//! * One whose registration was not answered may be registered at any time. Until that is heard, nothing is registered for this machine by the
+//!   other paths: else a fence could come before it, and writes by this path after that. The process remembers such paths, whatever the
+//!   ownership; one that does not end before the kernel has given the command up, so that another process does not need to.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::scsi::{Reservations, Target};
+use super::sg::SgDisk;
+use super::{DiskPath, Reservation, ReserveError, ReserveResult, failed, only_key};
+use crate::identify;
+
+/// Paths whose registration was sent and not answered.
+#[derive(Default)]
+pub(super) struct Unheard(Mutex<BTreeSet<String>>);
+
+impl Unheard {
+    fn has(&self, path: &str) -> bool {
+        self.0.lock().contains(path)
+    }
+
+    fn set(&self, path: &str, is_unheard: bool) {
+        let mut all = self.0.lock();
+        if is_unheard {
+            all.insert(path.to_string());
+        } else {
+            all.remove(path);
+        }
+    }
+}
+
+static UNHEARD: std::sync::LazyLock<Arc<Unheard>> = std::sync::LazyLock::new(Arc::default);
+
+struct OnePath<T> {
+    name: String,
+    /// Or why it cannot be opened: the kernel refuses a path that it has given up.
+    path: Result<Reservations<T>, String>,
+}
+
+impl<T: Target> OnePath<T> {
+    fn ask<R>(&self, ask: impl Fn(&Reservations<T>) -> ReserveResult<R>) -> ReserveResult<R> {
+        self.path.as_ref().map_err(|why| ReserveError::Unreachable(why.clone())).and_then(ask)
+    }
+
+    fn reaches(&self) -> bool {
+        !matches!(self.ask(Reservations::keys), Err(ReserveError::Unreachable(_)))
+    }
+}
+
+/// All paths of this machine to one disk.
+pub struct Multipath<T> {
+    paths: Vec<OnePath<T>>,
+    unheard: Arc<Unheard>,
+}
+
+/// The paths of a device, if it is one of the kernel's multipath.
+pub(super) fn paths_of(device: &Path) -> Option<Vec<PathBuf>> {
+    let dir = identify::sys_dir_of(device)?;
+    let uuid = fs::read_to_string(dir.join("dm/uuid")).ok()?;
+    let slaves = uuid.starts_with(identify::MULTIPATH_UUID).then(|| fs::read_dir(dir.join("slaves")))?.ok()?;
+    let mut names: Vec<PathBuf> = slaves.flatten().map(|e| Path::new("/dev").join(e.file_name())).collect();
+    names.sort();
+    Some(names)
+}
+
+impl Multipath<SgDisk> {
+    /// # Errors
+    /// Unsupported, when one is no SCSI disk; unreachable, when there is none.
+    pub(super) fn open(paths: &[PathBuf]) -> ReserveResult<Multipath<SgDisk>> {
+        let one = |path: &PathBuf| {
+            let opened = match Reservations::open(path) {
+                Err(ReserveError::Unreachable(why)) => Err(why),
+                opened => Ok(opened?),
+            };
+            Ok((path.display().to_string(), opened))
+        };
+        let opened = paths.iter().map(one).collect::<ReserveResult<Vec<_>>>()?;
+        if opened.is_empty() {
+            return Err(ReserveError::Unreachable("the multipath device has no path".to_string()));
+        }
+        Ok(Multipath::new(opened, UNHEARD.clone()))
+    }
+}
+
+impl<T: Target> Multipath<T> {
+    pub(super) fn new(paths: Vec<(String, Result<Reservations<T>, String>)>, unheard: Arc<Unheard>) -> Multipath<T> {
+        Multipath { paths: paths.into_iter().map(|(name, path)| OnePath { name, path }).collect(), unheard }
+    }
+
+    /// What the first path says that reaches the disk.
+    fn any<R>(&self, ask: impl Fn(&Reservations<T>) -> ReserveResult<R>) -> ReserveResult<R> {
+        let mut why = Vec::new();
+        for path in &self.paths {
+            match path.ask(&ask) {
+                Err(ReserveError::Unreachable(e)) => why.push(format!("{}: {e}", path.name)),
+                answer => return answer,
+            }
+        }
+        Err(ReserveError::Unreachable(why.join(", ")))
+    }
+
+    /// Changes something by the first path that may and does. Conflict, when one was refused: then another, or the same before its answer was lost,
+    /// may have done it.
+    fn by_any(&self, change: impl Fn(&Reservations<T>) -> ReserveResult<()>) -> ReserveResult<()> {
+        let (mut refused, mut why) = (false, Vec::new());
+        for path in &self.paths {
+            match path.ask(&change) {
+                Err(ReserveError::Unreachable(e)) => why.push(format!("{}: {e}", path.name)),
+                Err(ReserveError::Conflict) => refused = true,
+                other => return other,
+            }
+        }
+        if refused { Err(ReserveError::Conflict) } else { Err(ReserveError::Unreachable(why.join(", "))) }
+    }
+}
+
+impl<T: Target> DiskPath for Multipath<T> {
+    fn check(&self) -> ReserveResult<()> {
+        self.any(Reservations::check)
+    }
+
+    fn known_as(&self) -> ReserveResult<Vec<String>> {
+        let opened = self.paths.iter().filter_map(|p| p.path.as_ref().ok());
+        let all = opened.map(Reservations::known_as).collect::<ReserveResult<Vec<_>>>()?;
+        Ok(all.into_iter().flatten().collect::<BTreeSet<_>>().into_iter().collect())
+    }
+
+    fn keys(&self) -> ReserveResult<Vec<u64>> {
+        self.any(Reservations::keys)
+    }
+
+    fn reservation(&self) -> ReserveResult<Option<Reservation>> {
+        self.any(Reservations::reservation)
+    }
+
+    /// For each path that reaches the disk.
+    fn register(&self, key: u64) -> ReserveResult<()> {
+        let at = |name: &str, e: &dyn std::fmt::Display| format!("{name}: {e}");
+        let mut registered = false;
+        let (first, others) = self.paths.iter().partition::<Vec<_>, _>(|p| self.unheard.has(&p.name));
+        for path in first.into_iter().chain(others) {
+            let name = &path.name;
+            if !self.unheard.has(name) && !path.reaches() {
+                continue;
+            }
+            self.unheard.set(name, true);
+            match path.ask(|path| path.register(key)) {
+                Err(ReserveError::Unreachable(e)) => {
+                    let why =
+                        format!("{e}; whether this path is registered is not known, so none is used before it answers");
+                    return Err(ReserveError::Unreachable(at(name, &why)));
+                }
+                answer => {
+                    self.unheard.set(name, false);
+                    answer?;
+                    registered = true;
+                }
+            }
+        }
+        if registered { Ok(()) } else { self.keys().map(drop).and(Err(failed("no path was registered"))) }
+    }
+
+    fn unregister(&self, key: u64) -> ReserveResult<()> {
+        let done = self.paths.iter().map(|p| p.ask(|path| path.unregister(key))).filter(|done| done.is_ok()).count();
+        match self.keys()?.contains(&key) {
+            true => Err(failed("a path has the key still")),
+            false if done == 0 => Err(ReserveError::Conflict),
+            false => Ok(()),
+        }
+    }
+
+    fn reserve(&self, key: u64) -> ReserveResult<()> {
+        self.by_any(|path| path.reserve(key))
+    }
+
+    /// The reservation is of one path, and the others are not told which.
+    fn release(&self, key: u64) -> ReserveResult<()> {
+        let done = self.paths.iter().map(|p| p.ask(|path| path.release(key))).filter(|done| done.is_ok()).count();
+        match self.reservation()? {
+            Some(held) if held.key == key => Err(failed("the path that has the reservation does not answer")),
+            _ if done == 0 => Err(ReserveError::Conflict),
+            _ => Ok(()),
+        }
+    }
+
+    fn clear(&self, key: u64) -> ReserveResult<()> {
+        self.by_any(|path| path.clear(key))
+    }
+
+    /// By a path that has `key`. Where the answer of one is lost, another finds the victim gone: a conflict, after which nobody relies on it.
+    fn preempt_and_abort(&self, key: u64, victim: u64) -> ReserveResult<()> {
+        self.by_any(|path| path.preempt_and_abort(key, victim))
+    }
+
+    /// A reset of the disk ends the commands of all its paths.
+    fn settle(&self, key: u64) -> ReserveResult<()> {
+        let mut last = failed("no path");
+        for path in &self.paths {
+            match path.ask(|path| path.settle(key)) {
+                Err(ReserveError::Conflict) => return Err(ReserveError::Conflict),
+                Err(e) => last = failed(format!("{}: {e}", path.name)),
+                Ok(()) => return Ok(()),
+            }
+        }
+        Err(last)
+    }
+
+    /// A path that came after the registration has no key, and commands go by it.
+    fn confirm(&self, key: u64) -> ReserveResult<()> {
+        only_key(self, key)?;
+        let registered = self.keys()?.iter().filter(|k| **k == key).count();
+        let reach = self.paths.iter().filter(|p| p.reaches()).count();
+        if registered < reach {
+            return Err(failed(format!(
+                "{reach} paths reach the disk, and {registered} have the key: one came meanwhile"
+            )));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::{Path as ModelPath, paths};
+    use super::super::{Absent, Reservations};
+    use super::*;
+
+    const A: u64 = 0x10;
+    const B: u64 = 0x20;
+
+    /// A disk, which one machine reaches by its first two paths, and another by the third.
+    struct Two {
+        paths: [ModelPath; 3],
+        a: Multipath<ModelPath>,
+        b: Reservations<ModelPath>,
+    }
+
+    fn on(path: &ModelPath) -> Reservations<ModelPath> {
+        Reservations::new(path.clone())
+    }
+
+    fn opened(paths: &[ModelPath; 3], n: usize) -> (String, Result<Reservations<ModelPath>, String>) {
+        (format!("path {n}"), Ok(on(&paths[n])))
+    }
+
+    fn two() -> Two {
+        let paths = paths();
+        let (a, b) = (Multipath::new(vec![opened(&paths, 0), opened(&paths, 1)], Arc::default()), on(&paths[2]));
+        Two { paths, a, b }
+    }
+
+    impl Two {
+        fn owned_by_a() -> Two {
+            let two = two();
+            two.a.register(A).unwrap();
+            assert_eq!((two.a.protect(A), two.a.confirm(A)), (Ok(A), Ok(())));
+            two
+        }
+
+        /// Which paths a write is taken from.
+        fn take(&self) -> [bool; 3] {
+            [0, 1, 2].map(|n| self.paths[n].write())
+        }
+
+        fn silence(&self, path: usize, is_silent: bool) {
+            self.paths[0].disk.borrow_mut().silent[path] = is_silent;
+        }
+    }
+
+    #[test]
+    fn all_paths_of_a_machine_write_and_are_fenced_together() {
+        let two = Two::owned_by_a();
+        assert_eq!(two.b.keys(), Ok(vec![A, A]));
+        assert_eq!(two.take(), [true, true, false]);
+        two.b.register(B).unwrap();
+        assert_eq!(two.b.fence(B, A, Absent::Ended), Ok(()));
+        two.paths.iter().for_each(ModelPath::execute);
+        assert_eq!(two.paths[0].disk.borrow().executed, [0, 0, 0], "what was accepted by any path has ended");
+        assert_eq!(two.take(), [false, false, true]);
+        assert_eq!(two.a.confirm(A), Err(ReserveError::Conflict));
+        assert_eq!(two.a.fence(A, B, Absent::Ended), Err(ReserveError::Conflict));
+        two.a.register(A + 1).unwrap();
+        assert_eq!(two.a.fence(A + 1, B, Absent::Ended), Ok(()));
+        assert_eq!((two.a.protect(A + 1), two.a.confirm(A + 1)), (Ok(A + 1), Ok(())));
+        assert_eq!(two.take(), [true, true, false], "and the other way round");
+    }
+
+    #[test]
+    fn a_fence_goes_by_a_path_that_is_reached() {
+        for silent in [0, 1] {
+            let two = two();
+            two.b.register(B).unwrap();
+            assert_eq!(two.b.protect(B), Ok(B));
+            two.a.register(A).unwrap();
+            two.silence(silent, true);
+            assert_eq!(two.a.fence(A, B, Absent::InDoubt), Ok(()));
+            assert_eq!((two.a.protect(A), two.a.confirm(A)), (Ok(A), Ok(())));
+            assert!(two.take() == [true, true, false], "it was registered before it was silent");
+        }
+        let two = two();
+        [0, 1].into_iter().for_each(|path| two.silence(path, true));
+        assert!(matches!(two.a.register(A), Err(ReserveError::Unreachable(_))));
+        assert!(matches!(two.a.check(), Err(ReserveError::Unreachable(_))));
+    }
+
+    #[test]
+    fn a_path_that_comes_later_has_no_key() {
+        let two = two();
+        two.silence(1, true);
+        two.a.register(A).unwrap();
+        assert_eq!((two.a.protect(A), two.a.confirm(A)), (Ok(A), Ok(())));
+        two.silence(1, false);
+        assert_eq!(two.take(), [true, false, false]);
+        let why = two.a.confirm(A).unwrap_err().to_string();
+        assert!(why.contains("2 paths reach the disk, and 1 have the key"), "{why}");
+        two.a.register(A + 1).unwrap();
+        assert_eq!((two.a.confirm(A + 1), two.take()), (Ok(()), [true, true, false]), "the next ownership has it");
+    }
+
+    /// As the kernel does with one that it has given up.
+    #[test]
+    fn a_path_that_cannot_be_opened_is_one_that_does_not_answer() {
+        let paths = paths();
+        let (unheard, gone) = (Arc::<Unheard>::default(), || ("path 0".to_string(), Err("no such device".to_string())));
+        let a = Multipath::new(vec![gone(), opened(&paths, 1)], unheard.clone());
+        a.register(A).unwrap();
+        assert_eq!((a.protect(A), a.confirm(A), a.keys()), (Ok(A), Ok(()), Ok(vec![A])));
+        on(&paths[2]).register(B).unwrap();
+        assert_eq!((a.fence(A, B, Absent::Ended), a.settle(A), a.known_as()), (Ok(()), Ok(()), Ok(vec![])));
+        unheard.set("path 0", true);
+        assert!(a.register(A + 1).unwrap_err().to_string().contains("path 0: no such device"));
+        let none = Multipath::<ModelPath>::new(vec![gone()], Arc::default());
+        assert!(matches!(none.check(), Err(ReserveError::Unreachable(_))));
+        assert!(matches!(none.register(A), Err(ReserveError::Unreachable(_))));
+    }
+
+    /// It may happen at any time: also after a fence, by which the path's writes would pass.
+    #[test]
+    fn a_registration_that_was_not_answered_is_waited_for() {
+        let two = two();
+        two.paths[0].disk.borrow_mut().loses_registered = true;
+        assert!(two.a.register(A).unwrap_err().to_string().contains("path 0"));
+        two.silence(0, true);
+        for key in [A, A + 1] {
+            assert!(matches!(two.a.register(key), Err(ReserveError::Unreachable(_))), "it is not passed over");
+        }
+        assert_eq!(two.b.keys(), Ok(vec![A]), "nor is another one registered");
+        two.silence(0, false);
+        two.a.register(A + 1).unwrap();
+        assert_eq!((two.a.keys(), two.a.protect(A + 1)), (Ok(vec![A + 1, A + 1]), Ok(A + 1)));
+        two.silence(0, true);
+        assert_eq!(two.a.register(A + 2), Ok(()), "what was heard is not waited for");
+    }
+
+    #[test]
+    fn a_preempting_whose_answer_was_lost_is_settled_by_another_path() {
+        let two = two();
+        two.b.register(B).unwrap();
+        assert_eq!(two.b.protect(B), Ok(B));
+        assert!(two.paths[2].write());
+        two.a.register(A).unwrap();
+        two.paths[0].disk.borrow_mut().loses_answer = true;
+        assert_eq!(two.a.fence(A, B, Absent::Ended), Ok(()));
+        assert_eq!(two.paths[0].disk.borrow().resets, 1, "its commands may have been going on");
+        two.paths[2].execute();
+        assert_eq!(two.paths[0].disk.borrow().executed[2], 0);
+    }
+
+    #[test]
+    fn a_key_is_taken_back_from_all_paths() {
+        let two = Two::owned_by_a();
+        two.silence(1, true);
+        assert!(matches!(two.a.unregister(A), Err(ReserveError::Failed(_))), "a path has it still");
+        two.silence(1, false);
+        assert_eq!((two.a.unregister(A), two.a.keys()), (Ok(()), Ok(vec![])));
+        assert_eq!(two.a.unregister(A), Err(ReserveError::Conflict));
+        let two = Two::owned_by_a();
+        assert_eq!((two.a.release(A), two.a.reservation()), (Ok(()), Ok(None)));
+        assert_eq!((two.a.protect(A), two.a.clear(A), two.a.keys()), (Ok(A), Ok(()), Ok(vec![])));
+    }
+}
