@@ -453,14 +453,14 @@ mod tests {
         let (within, commands) = (rt.clone(), Rc::new(Cell::new(0)));
         rt.block_on(async move {
             let (guard, told) = guard();
-            let (looks, goes_on) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-            let (counted, waits) = (looks.clone(), goes_on.clone());
+            let (looks, may_end) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+            let (counted, ends) = (looks.clone(), may_end.clone());
             let is_registered = move || {
-                let is_first = counted.fetch_add(1, Ordering::SeqCst) == 0;
-                while is_first && !waits.load(Ordering::SeqCst) {
+                let before = counted.fetch_add(1, Ordering::SeqCst);
+                while ends.load(Ordering::SeqCst) <= before {
                     thread::yield_now();
                 }
-                Ok(is_first)
+                Ok(before == 0)
             };
             let failing = (Some(IoError::Media), &commands);
             let disk = guarded(&within, &guard, failing, Box::new(is_registered));
@@ -471,8 +471,9 @@ mod tests {
             }
             let others: Vec<_> = (0..4).map(|_| within.spawn_value(write(disk.clone()))).collect();
             within.sleep_ns(POLL_NS).await;
-            goes_on.store(true, Ordering::SeqCst);
+            may_end.store(1, Ordering::SeqCst);
             assert_eq!(first.await, Err(IoError::Media));
+            may_end.store(2, Ordering::SeqCst);
             for other in others {
                 assert_eq!(other.await, Err(IoError::Conflict));
             }

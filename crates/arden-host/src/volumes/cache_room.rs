@@ -604,7 +604,8 @@ mod tests {
         }
         println!("nodes {}, all {} of {SET} bytes at most", most.0, most.1);
         assert!(most.0 <= SET / NODES_PART + SLACK && most.1 <= SET + SLACK, "{most:?}");
-        assert!(most.0 > SET / 16 && most.1 > SET / 2, "{most:?}: too little to tell anything");
+        // What other tests take in this process is taken from the blocks.
+        assert!(most.0 > SET / 16 && most.1 > SET / 4, "{most:?}: too little to tell anything");
         // Less is set: what is too much goes at the next look.
         set(CACHE_BYTES_MIN).unwrap();
         let began = Instant::now();
