@@ -1,6 +1,6 @@
 # Two nodes of a cluster with the fence `nvme`, in a guest with the kernel's own NVMe target: a pool on two namespaces, which each node
 # reaches over TCP as a host of its own. The owner's key is taken away under it, it is stopped in mid-write, hands over; and a node with the owner's host identifier is kept out.
-# long: 200
+# two at once
 # limit: 900
 source "$(dirname "$0")/../lib.sh"
 [[ $SERVER == arden ]] || skip "needs Arden"
@@ -10,7 +10,7 @@ reservations=${RESERVATIONS:-$(dirname "$ARDEN")/examples/reservations}
 [[ -x $reservations ]] || fail "$reservations is not built: make build"
 KERNEL=$("$ROOT/tests/downloads" kernel-new) || skip "no packages of a kernel whose NVMe target has reservations (Linux 6.13)"
 version=$(<"$KERNEL/version")
-export KERNEL GUEST_MODULES="nvmet-tcp nvme-tcp loop" MODULE_OPTIONS="nvme-core multipath=N" MEMORY=1536 GUEST_NICE=-5
+export KERNEL GUEST_MODULES="nvmet-tcp nvme-tcp loop" MODULE_OPTIONS="nvme-core multipath=N" MEMORY=1536
 for module in nvmet-tcp nvme-tcp loop; do
   modprobe -d "$KERNEL" -S "$version" --show-depends "$module" >/dev/null 2>&1 || skip "the kernel $version has no module $module"
 done

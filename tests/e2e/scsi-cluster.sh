@@ -1,7 +1,6 @@
 # Two nodes of a cluster with the fence `scsi`, in a guest with the kernel's own SCSI target: a pool on two disks, which each node
 # reaches by paths of its own: one of them by two, as a device of the kernel's multipath, of which one is lost and comes back. The owner's key is taken away under it, it is stopped in mid-write, hands over; and a disk that is not reached is not passed over.
-# It goes before others: leases are short, and a guest that is starved loses them.
-# long: 150
+# two at once
 # limit: 900
 source "$(dirname "$0")/../lib.sh"
 [[ $SERVER == arden ]] || skip "needs Arden"
@@ -12,7 +11,7 @@ reservations=${RESERVATIONS:-$(dirname "$ARDEN")/examples/reservations}
 kernel=$("$ROOT/tests/downloads" kernel)
 iscsi=$("$ROOT/tests/downloads" iscsi) || skip "no packages of the iSCSI initiator"
 version=$(<"$kernel/version")
-export GUEST_MODULES="target_core_mod target_core_file iscsi_target_mod iscsi_tcp sd_mod dm_multipath dm_round_robin crc32c_generic crc32c-intel" MEMORY=1280 GUEST_NICE=-5
+export GUEST_MODULES="target_core_mod target_core_file iscsi_target_mod iscsi_tcp sd_mod dm_multipath dm_round_robin crc32c_generic crc32c-intel" MEMORY=1280
 for module in iscsi_target_mod target_core_file iscsi_tcp sd_mod dm_multipath dm_round_robin; do
   modprobe -d "$kernel" -S "$version" --show-depends "$module" >/dev/null 2>&1 || skip "this kernel has no module $module"
 done
