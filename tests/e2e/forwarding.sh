@@ -138,7 +138,7 @@ at n2 space delete made >/dev/null
 
 note "what a command has changed is in force at every node when it returns"
 logs_on() { smbclient "//$ADDR/$1" -p "${port[$2]}" -U new%pw -c ls >/dev/null 2>&1; }
-for ((i = 0; i < 10; i++)); do
+for ((i = 0; i < 3; i++)); do
   for by in "n1 n2" "n2 n1"; do
     read -r one two <<<"$by"
     at $one user add new --password pw >/dev/null

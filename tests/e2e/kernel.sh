@@ -1,5 +1,5 @@
 # The Linux kernel's client, in a guest: every dialect, sealed, several channels, buffered and direct I/O, mmap, open
-# files renamed and unlinked, locks, ACLs, EAs, thousands of files; compared after a remount, and here with the directory. With
+# files renamed and unlinked, locks, ACLs, EAs, many files; compared after a remount, and here with the directory. With
 # VOLUME=1 the shares lie on a volume, and what is compared at the end is what another client gets. MANY=10000 is the long form:
 # the emulated guest needs up to 40 ms a file.
 # long: 200
@@ -31,7 +31,7 @@ fi
 job=$WORK/job; mkdir -p "$job"; chmod 777 "$job"
 cat >"$job/config.json" <<C
 {"address": "10.0.2.2", "host_address": "$host", "port": $PORT, "user": "tester", "password": "pw", "share": "$share",
- "encrypted_share": "$encrypted", "versions": ["2.0", "2.1", "3.0", "3.02", "3.1.1"], "many": ${MANY:-3000}, "only": ${ONLY:-[]}}
+ "encrypted_share": "$encrypted", "versions": ["2.0", "2.1", "3.0", "3.02", "3.1.1"], "many": ${MANY:-1500}, "only": ${ONLY:-[]}}
 C
 cp "$ROOT/tests/guest/client.py" "$job/"
 printf '#!/bin/sh\nexec python3 -S /job/client.py\n' >"$job/main"; chmod +x "$job/main"
