@@ -140,6 +140,10 @@ impl Drop for Fixture {
 
 impl Fixture {
     fn new() -> Fixture {
+        Fixture::of(Arc::new(FakeStorage::default()))
+    }
+
+    fn of(cluster: Arc<dyn ClusterAdmin>) -> Fixture {
         let dir = std::env::temp_dir().join(format!("arden-api-{}", secret::hex(&secret::random::<8>().unwrap())));
         std::fs::create_dir(&dir).unwrap();
         let state = Arc::new(State::in_memory().unwrap());
@@ -148,19 +152,8 @@ impl Fixture {
         state.change(|s| Ok(s.pools.insert("tank".into(), tank.clone()))).unwrap();
         let fake = Arc::new(Fake::default());
         fake.1.get_or_init(|| state.clone());
-        Fixture::of(dir, fake, state, Arc::new(FakeStorage::default()))
-    }
-
-    fn of(dir: PathBuf, fake: Arc<Fake>, state: Arc<State>, cluster: Arc<dyn ClusterAdmin>) -> Fixture {
         let router = router(api(&fake, state, cluster));
         Fixture { dir, fake, router }
-    }
-
-    /// Of a daemon that stands alone.
-    fn alone() -> Fixture {
-        let fixture = Fixture::new();
-        let state = fixture.fake.1.get().unwrap().clone();
-        Fixture::of(fixture.dir.clone(), fixture.fake.clone(), state, Arc::new(NoCluster::default()))
     }
 
     async fn call(&self, method: &str, path: &str, body: Option<Value>) -> (u16, Vec<u8>) {
@@ -418,7 +411,7 @@ async fn errors_say_what_is_wrong_and_what_to_do() {
 
 #[tokio::test]
 async fn servers_are_told_after_the_change() {
-    let f = Fixture::alone();
+    let f = Fixture::of(Arc::new(NoCluster::default()));
     f.json("POST", "/v1/users", Some(json!({"name": "a", "password": "x"}))).await;
     f.json("POST", "/v1/shares", Some(json!({"name": "s", "path": "/x"}))).await;
     f.json("PATCH", "/v1/users/A", Some(json!({"full_name": "An Example"}))).await;
@@ -543,13 +536,7 @@ async fn what_another_node_owns_is_handled_there() {
     let of = |field: &str| jobs.as_array().unwrap().iter().map(|job| job[field].clone()).collect::<Vec<_>>();
     assert_eq!((of("pool"), of("id")), (vec![json!("tank"), json!("far")], vec![json!(1), json!((2u64 << 32) + 1)]));
     // What was passed on goes no further.
-    let api = Api::new(
-        f.fake.1.get().unwrap().clone(),
-        f.fake.clone(),
-        Arc::new(FakeStorage::default()),
-        Arc::new(FakeStorage::default()),
-        Arc::new(FakeStorage::default()),
-    );
+    let api = api(&f.fake, f.fake.1.get().unwrap().clone(), Arc::new(FakeStorage::default()));
     let passed_on = async |method: &str, path: &str| {
         let (method, path, body) = (method.to_string(), path.to_string(), String::new());
         handle_for_node(api.clone(), crate::cluster::NodeRequest { method, path, body }).await
@@ -700,13 +687,7 @@ async fn the_socket_is_private_and_replaces_a_dead_one() {
     assert!(path.exists(), "a dead socket stays behind");
     let listener = bind(&path).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    let api = Api::new(
-        Arc::new(State::in_memory().unwrap()),
-        f.fake.clone(),
-        Arc::new(FakeStorage::default()),
-        Arc::new(FakeStorage::default()),
-        Arc::new(FakeStorage::default()),
-    );
+    let api = api(&f.fake, Arc::new(State::in_memory().unwrap()), Arc::new(FakeStorage::default()));
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let server = tokio::spawn(serve(listener, api, async move {
         let _ = stopped.await;

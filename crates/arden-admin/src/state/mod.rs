@@ -134,9 +134,7 @@ impl State {
                     *self.current.write() = Arc::new(new);
                     return Ok(out);
                 }
-                Commit::Outdated => {
-                    self.reload(&mut revision)?;
-                }
+                Commit::Outdated => self.load(&mut revision)?,
             }
         }
         tracing::warn!(tries = CHANGE_TRIES_MAX, "a change of the state is given up: others change it all the time");
@@ -170,14 +168,19 @@ impl State {
     }
 
     fn reload(&self, revision: &mut Revision) -> Result<bool> {
-        if self.store.newest()? == *revision {
-            return Ok(false);
+        let is_new = self.store.newest()? != *revision;
+        if is_new {
+            self.load(revision)?;
         }
+        Ok(is_new)
+    }
+
+    fn load(&self, revision: &mut Revision) -> Result<()> {
         let contents = self.store.read()?;
         let snapshot = records::snapshot(&contents.records)?;
         *self.current.write() = Arc::new(snapshot);
         *revision = contents.revision;
-        Ok(true)
+        Ok(())
     }
 
     /// Notifies of changes by any daemon, this one included. [`State::refresh`] then reads those of others.
