@@ -55,7 +55,7 @@ const POLL: Duration = Duration::from_millis(20);
 const READY_WAIT: Duration = Duration::from_secs(3);
 const READY_POLL: Duration = Duration::from_millis(200);
 /// What etcd has is heard of within this by the watch, and looked at so often.
-const HEAR_WAIT: Duration = Duration::from_secs(1);
+const HEAR_WAIT: Duration = Duration::from_secs(4);
 const HEAR_POLL: Duration = Duration::from_millis(2);
 
 /// A move of a client is kept in etcd for so long, for nodes whose watch was broken.

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// An answer waits so long for other nodes. One that is slower has its copy of the state and its watch of etcd, and comes to know by them.
-const CATCH_UP_WAIT: Duration = Duration::from_secs(2);
+const CATCH_UP_WAIT: Duration = Duration::from_secs(5);
 
 /// The state is read again so long after it could not be.
 const READ_AGAIN: Duration = Duration::from_secs(1);
@@ -55,9 +55,10 @@ pub(super) async fn at_all_nodes(State(api): State<Arc<Api>>, request: Request, 
     let response = next.run(request).await;
     if may_change && response.status().is_success() && api.cluster.check_is_cluster().is_ok() {
         let told = async {
-            api.catch_up().await?;
             // Nodes that do not answer are in the log.
-            api.blocking(|api| Ok(api.cluster.ask_nodes(&NodeQuestion::CatchUp))).await.map(drop)
+            let others = api.blocking(|api| Ok(api.cluster.ask_nodes(&NodeQuestion::CatchUp)));
+            let (here, others) = tokio::join!(api.catch_up(), others);
+            here.and(others.map(drop))
         };
         match timeout(CATCH_UP_WAIT, told).await {
             Ok(Ok(())) => {}
