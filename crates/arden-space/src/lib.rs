@@ -15,7 +15,7 @@
 //! | `state` | the owners of its state, which know nothing of the pool |
 //! | `disk` | one disk: label, operations, time limits |
 //! | `map` | the pool map and its bytes, layouts, where stripes lie, free slabs |
-//! | `base` | bitmaps, range locks, byte codecs, parity, errors |
+//! | `base` | bitmaps, range locks, byte codecs, errors |
 //!
 //! Layers above `pool` add methods to `Pool` and `Space`; none below calls them (`scripts/tidy` looks). A log that has no
 //! room left has itself emptied by `Inner::empty_log`, which an opening sets: destaging is above the log and writes to it.
@@ -32,7 +32,6 @@ mod state;
 mod upkeep;
 
 pub use base::error::{SpaceError, SpaceResult};
-pub use base::gf::{parity_p, parity_pq};
 pub use disk::label::{DiskHeader, read_header};
 pub use map::layout::{Layout, Provision, check_interleave};
 pub use map::pool_map::DiskState;

@@ -11,7 +11,6 @@ use arden_block::sync::join_all;
 use arden_block::{BLOCK_BYTES, Buf, IoError, LocalFuture, SharedBuf};
 
 use crate::base::error::{SpaceError, SpaceResult};
-use crate::base::gf;
 use crate::disk::open_disk::DiskRt;
 use crate::map::pool_map::{Group, UNWRITTEN};
 use crate::pool::open_pool::{Pool, SpaceRt};
@@ -157,7 +156,7 @@ impl Space {
             }));
         }
         let mut columns = join_all(all).await;
-        if !gf::reconstruct(&mut columns, shape.data_columns(), len) {
+        if !arden_parity::reconstruct(&mut columns, shape.data_columns(), len) {
             return Err(SpaceError::Unreadable);
         }
         columns[i].take().map(|v| Buf::copy_of(&v)).ok_or(SpaceError::Unreadable)
@@ -477,11 +476,11 @@ impl Space {
         let refs: Vec<&[u8]> = all.iter().map(|b| &b[..]).collect();
         if self.rt.shape.layout.parity() == 2 {
             let mut q = Buf::new(len);
-            gf::parity_pq(&refs, &mut p, &mut q);
+            arden_parity::parity_pq(&refs, &mut p, &mut q);
             all.push(p);
             all.push(q);
         } else {
-            gf::parity_p(&refs, &mut p);
+            arden_parity::parity_p(&refs, &mut p);
             all.push(p);
         }
         all.into_iter().map(Buf::share).collect()

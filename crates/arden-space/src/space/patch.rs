@@ -10,7 +10,6 @@ use arden_block::sync::join_all;
 use arden_block::{BLOCK_BYTES, Buf, LocalFuture, SharedBuf};
 
 use crate::base::error::{SpaceError, SpaceResult};
-use crate::base::gf;
 use crate::base::lock::RangeGuard;
 use crate::map::pool_map::Shape;
 use crate::pool::open_pool::{GroupRt, Pool, SpaceRt};
@@ -330,11 +329,11 @@ fn new_parity(
         }
         let mut p = Buf::new(len);
         if parities < 2 {
-            gf::parity_p(&refs, &mut p);
+            arden_parity::parity_p(&refs, &mut p);
             return Some(vec![p]);
         }
         let mut q = Buf::new(len);
-        gf::parity_pq(&refs, &mut p, &mut q);
+        arden_parity::parity_pq(&refs, &mut p, &mut q);
         return Some(vec![p, q]);
     }
     let mut out = Vec::with_capacity(parities);
@@ -343,11 +342,11 @@ fn new_parity(
     }
     for (i, now) in (0..data).filter_map(|i| Some((i, new.get(&(i, row))?))) {
         let mut change = Buf::copy_of(now);
-        gf::xor_into(&mut change, old.get(&(i, row))?);
-        gf::xor_into(&mut out[0], &change);
+        arden_parity::xor_into(&mut change, old.get(&(i, row))?);
+        arden_parity::xor_into(&mut out[0], &change);
         if let Some(q) = out.get_mut(1) {
-            gf::weigh(&mut change, i);
-            gf::xor_into(q, &change);
+            arden_parity::weigh(&mut change, i);
+            arden_parity::xor_into(q, &change);
         }
     }
     Some(out)

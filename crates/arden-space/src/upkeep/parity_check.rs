@@ -4,7 +4,6 @@
 use arden_block::{BLOCK_BYTES, Buf};
 
 use crate::base::error::SpaceResult;
-use crate::base::gf;
 use crate::map::pool_map::UNWRITTEN;
 use crate::space::open_space::{Space, Verifier};
 use crate::upkeep::scrub::consistent;
@@ -60,7 +59,8 @@ impl Space {
         }
         let mut again: Columns = columns[..data].to_vec();
         again.resize(columns.len(), None);
-        let Some(slot) = self.slot_of(group, stripe).filter(|_| gf::reconstruct(&mut again, data, len)) else {
+        let Some(slot) = self.slot_of(group, stripe).filter(|_| arden_parity::reconstruct(&mut again, data, len))
+        else {
             return Ok(0);
         };
         let mut written = 0;

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use arden_block::{BLOCK_BYTES, Buf, IoError};
 
 use crate::base::error::{SpaceError, SpaceResult};
-use crate::base::gf;
 use crate::map::pool_map::UNWRITTEN;
 use crate::pool::open_pool::Pool;
 use crate::space::mirror::pieces;
@@ -194,7 +193,7 @@ impl Space {
         let unread: Vec<usize> = (0..columns.len()).filter(|&i| columns[i].is_none()).collect();
         if !unread.is_empty() {
             let mut whole = columns;
-            if !gf::reconstruct(&mut whole, shape.data_columns(), len) {
+            if !arden_parity::reconstruct(&mut whole, shape.data_columns(), len) {
                 report.lost += 1;
                 return true;
             }
@@ -218,7 +217,7 @@ impl Space {
                 let mut trial = columns.clone();
                 trial[i] = None;
                 let others_fit = fits_without(&trial, i, shape.data_columns(), len);
-                if others_fit && gf::reconstruct(&mut trial, shape.data_columns(), len) {
+                if others_fit && arden_parity::reconstruct(&mut trial, shape.data_columns(), len) {
                     if let Some(v) = &trial[i] {
                         self.refresh_unit(group, slot, i, from, &Buf::copy_of(v)).await;
                         report.healed += 1;
@@ -235,18 +234,18 @@ impl Space {
 pub(crate) fn consistent(columns: &[Option<Vec<u8>>], data: usize, len: usize) -> bool {
     let mut again: Vec<Option<Vec<u8>>> = columns[..data].to_vec();
     again.resize(columns.len(), None);
-    gf::reconstruct(&mut again, data, len) && again[..] == columns[..]
+    arden_parity::reconstruct(&mut again, data, len) && again[..] == columns[..]
 }
 
 /// With column `i` left out, do the remaining ones agree with each other?
 fn fits_without(trial: &[Option<Vec<u8>>], i: usize, data: usize, len: usize) -> bool {
     let mut a = trial.to_vec();
-    if !gf::reconstruct(&mut a, data, len) {
+    if !arden_parity::reconstruct(&mut a, data, len) {
         return false;
     }
     // Leaving one more out and restoring both must give the same answer.
     let other = if i == data { data + 1 } else { data };
     let mut b = trial.to_vec();
     b[other] = None;
-    gf::reconstruct(&mut b, data, len) && a[i] == b[i]
+    arden_parity::reconstruct(&mut b, data, len) && a[i] == b[i]
 }
