@@ -1,0 +1,184 @@
+//! Disks that are not what they were: the halves of a split pool, a copy, and one that never became a member.
+
+use crate::common::{attach, config, create, disks, expect, full, life, open};
+use arden_block::sim::{Faults, SimDisk};
+use arden_space::{Layout, Pool, SpaceError, read_header};
+
+/// A mirror on two disks, full of 1.
+fn pair(seed: u64) -> Vec<SimDisk> {
+    let d = disks(2, seed);
+    let all = d.clone();
+    life(&d, None, async move |rt| {
+        let (pool, space) = create(&rt, &all, Layout::Mirror2, config()).await;
+        space.write(0, full(1, 32), true).await.unwrap();
+        pool.close().await.unwrap();
+    })
+    .unwrap();
+    d
+}
+
+/// Opens with these disks and fills the space.
+fn serve(disks: &[SimDisk], byte: u8, close: bool) {
+    let all = disks.to_vec();
+    life(disks, None, async move |rt| {
+        let pool = open(&rt, &all, Vec::new()).await.unwrap();
+        pool.space_named("s").unwrap().write(0, full(byte, 32), true).await.unwrap();
+        if close {
+            pool.close().await.unwrap();
+        }
+    })
+    .unwrap();
+}
+
+#[test]
+fn the_halves_of_a_split_mirror_are_not_merged_and_the_one_that_is_kept_has_all_of_its_own() {
+    for (seed, close) in [(1, true), (2, false)] {
+        let d = pair(seed);
+        serve(&d[..1], 2, close);
+        serve(&d[1..], 3, close);
+        let all = d.clone();
+        let both = life(&d, None, async move |rt| open(&rt, &all, Vec::new()).await.map(|_| ())).unwrap();
+        assert!(matches!(both, Err(SpaceError::Diverged(_))), "{both:?}");
+        let all = d.clone();
+        life(&d, None, async move |rt| {
+            let other = read_header(&*all[1].attach(&rt)).await.unwrap().unwrap().disk_id;
+            let pool = open(&rt, &all, vec![other]).await.unwrap();
+            let space = pool.space_named("s").unwrap();
+            expect(&space, 2, "the half that is kept").await;
+            pool.resync().await.unwrap();
+            assert!(pool.out_of_date().is_empty());
+            pool.report_failure(0).await.unwrap();
+            expect(&space, 2, "on the disk whose history is thrown away").await;
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn a_disk_of_the_other_half_is_not_taken_back_while_the_pool_is_open() {
+    let d = pair(3);
+    serve(&d[1..], 3, true);
+    let all = d.clone();
+    life(&d, None, async move |rt| {
+        let pool = open(&rt, &all[..1], Vec::new()).await.unwrap();
+        let space = pool.space_named("s").unwrap();
+        space.write(0, full(2, 32), true).await.unwrap();
+        let returned = pool.return_disk(all[1].attach(&rt)).await;
+        assert!(matches!(returned, Err(SpaceError::Diverged(_))), "{returned:?}");
+        expect(&space, 2, "without the other half").await;
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_clone_is_not_opened_beside_its_disk() {
+    let d = pair(4);
+    let mut three = d.clone();
+    three.push(d[1].copy("copy", 77));
+    let all = three.clone();
+    let opened = life(&three, None, async move |rt| open(&rt, &all, Vec::new()).await.map(|_| ())).unwrap();
+    assert!(matches!(opened, Err(SpaceError::Refused(_))), "{opened:?}");
+    serve(&d, 2, true);
+}
+
+/// The disk joined, and a crash came before any other disk was told: the next that joins gets its number.
+#[test]
+fn a_stranger_with_the_number_of_a_member_is_none() {
+    let mut found = 0;
+    for step in 0..400u64 {
+        let d = pair(10 + step);
+        let stranger = SimDisk::new("stranger", 6 << 20, 7000 + step);
+        d.iter().for_each(|d| {
+            d.set_faults(Faults { latency_min_ns: 900_000, latency_max_ns: 1_000_000, ..Faults::default() });
+        });
+        let (all, joins) = (d.clone(), stranger.clone());
+        let mut here = d.clone();
+        here.push(stranger.clone());
+        life(&here, Some(10_000_000 + step * 50_000), async move |rt| {
+            let pool = open(&rt, &all, Vec::new()).await.unwrap();
+            let _ = pool.add_disk(joins.attach(&rt), false).await;
+            rt.sleep_ns(10_000_000_000).await;
+        });
+        d.iter().for_each(|d| d.set_faults(Faults::default()));
+        let member = SimDisk::new("member", 6 << 20, 8000 + step);
+        let (all, s, m) = (d.clone(), stranger.clone(), member.clone());
+        let same_number = life(&d, None, async move |rt| {
+            let labelled = read_header(&*s.attach(&rt)).await.unwrap()?.disk_id;
+            let pool = open(&rt, &all, Vec::new()).await.unwrap();
+            if pool.status().disks.len() > 2 {
+                return None;
+            }
+            let index = pool.add_disk(m.attach(&rt), false).await.unwrap();
+            let space = pool.space_named("s").unwrap();
+            space.write(0, full(2, 32), true).await.unwrap();
+            pool.close().await.unwrap();
+            Some((index, labelled))
+        });
+        let Some(Some((index, _))) = same_number else { continue };
+        found += 1;
+        let before = stranger.image();
+        let (all, s) = (d.clone(), stranger.clone());
+        life(&d, None, async move |rt| {
+            let mut three = all.clone();
+            three.push(s.clone());
+            let pool = open(&rt, &three, Vec::new()).await.unwrap();
+            let space = pool.space_named("s").unwrap();
+            expect(&space, 2, "beside a stranger").await;
+            space.write(0, full(3, 32), true).await.unwrap();
+            pool.close().await.unwrap();
+        })
+        .unwrap();
+        assert!(stranger.is_like(&before), "step {step}: written to at an opening");
+        let (all, s) = (d.clone(), stranger.clone());
+        life(&d, None, async move |rt| {
+            let pool: Pool = Pool::open(&rt, attach(&rt, &all), None, Default::default()).await.unwrap();
+            let returned = pool.return_disk(s.attach(&rt)).await;
+            assert!(matches!(returned, Err(SpaceError::NotFound(_))), "step {step}: number {index}: {returned:?}");
+        })
+        .unwrap();
+        assert!(stranger.is_like(&before), "step {step}: written to at a return");
+    }
+    assert!(found > 0, "no crash came between the label of the disk and those of the others");
+}
+
+/// What was served counts before what is merely newer: two openings of one half end before they are served, and have a higher
+/// epoch than the one opening of the other half that was.
+#[test]
+fn openings_that_were_not_served_yield_to_one_that_was() {
+    let epoch = |disk: &SimDisk| {
+        let disk = disk.clone();
+        life(&[], None, async move |rt| read_header(&*disk.attach(&rt)).await.unwrap().unwrap().epoch).unwrap()
+    };
+    let mut found = 0;
+    for step in 0..400u64 {
+        let d = pair(500 + step);
+        let old = epoch(&d[1]);
+        for _ in 0..2 {
+            let half = vec![d[1].clone()];
+            let served =
+                life(&d[1..], Some(step * 20_000), async move |rt| open(&rt, &half, Vec::new()).await.map(drop));
+            assert!(served.is_none(), "step {step}: served before an earlier step showed both epochs");
+        }
+        if epoch(&d[1]) < old + 2 {
+            continue;
+        }
+        // Just now the map that begins an epoch is durable; the one that serves it comes later.
+        serve(&d[..1], 2, true);
+        assert_eq!((epoch(&d[0]), epoch(&d[1])), (old + 1, old + 2));
+        let all = d.clone();
+        life(&d, None, async move |rt| {
+            let pool = open(&rt, &all, Vec::new()).await.expect("neither half is thrown away");
+            let space = pool.space_named("s").unwrap();
+            expect(&space, 2, "what was served").await;
+            pool.resync().await.unwrap();
+            pool.report_failure(0).await.unwrap();
+            expect(&space, 2, "on the disk that was not served from").await;
+        })
+        .unwrap();
+        found += 1;
+        if found == 3 {
+            break;
+        }
+    }
+    assert_eq!(found, 3, "openings that end before they are served");
+}
