@@ -1,7 +1,8 @@
 # NVMe reservations on a real target: the kernel's own (nvmet, since Linux 6.13) in a guest, a namespace that is reached over TCP by two
 # hosts. One fences the other, also in the middle of a write. What the target keeps when it is taken down is nothing, and it says so.
+# no hurry
 # long: 60
-# limit: 300
+# limit: 900
 source "$(dirname "$0")/../lib.sh"
 [[ $SERVER == arden ]] || skip "needs Arden"
 [[ $(id -u) == 0 ]] || skip "needs root for the guest"
@@ -47,4 +48,4 @@ target_up disk "$back" 1
 echo "   nothing was kept, as it had said ($SECONDS s)"
 M
 chmod +x "$job/main"
-"$ROOT/tests/guest/boot" "$job" 240
+"$ROOT/tests/guest/boot" "$job" 400
