@@ -2,8 +2,7 @@
 # files renamed and unlinked, locks, ACLs, EAs, many files; compared after a remount, and here with the directory. With
 # VOLUME=1 the shares lie on a volume, and what is compared at the end is what another client gets. MANY=10000 is the long form:
 # the emulated guest needs up to 40 ms a file.
-# no hurry
-# long: 200
+# long: 400
 # limit: 1300
 # Server and guest live in a network namespace of their own, with an address that is not loopback: further channels need
 # one. The guest reaches it as itself.

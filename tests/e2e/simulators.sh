@@ -1,10 +1,10 @@
-# Every kind of simulated run for a minute, with seeds that nobody ran before: two kinds at a time, at a low priority.
-# long: 240
+# Every kind of simulated run for half a minute, with seeds that nobody ran before: two kinds at a time, at a low priority.
+# long: 130
 # limit: 900
 root=$(realpath "$(dirname "$0")/../.."); sim=$root/target/release/arden-sim
 [[ ${SERVER:-arden} == arden ]] || { echo "the simulators run Arden's code"; exit 77; }
 [[ -x $sim ]] || { echo "$sim is not there: make build"; exit 1; }
-first=$(($(date +%s) * 1000)) seconds=${ARDEN_SIM_SECONDS:-60}
+first=$(($(date +%s) * 1000)) seconds=${ARDEN_SIM_SECONDS:-30}
 
 run_kind() {
   local said=$WORK/said${1:-.space} status=0
