@@ -95,7 +95,8 @@ pub fn confirm(disk: &Disk, mine: Key, claim: Claim<'_>) -> Result<(), String> {
 }
 
 /// Enters a disk that joins or returns while the pool is owned, before the first write to it. All older keys are fenced. Where a newer
-/// owner has been, `mine` is taken back: either this looks at the keys after that owner has registered, or that owner finds `mine`.
+/// owner has been, `mine` is taken back: either this looks at the keys after that owner has registered, or that owner finds `mine`. Not
+/// from the holder of the reservation, which would end with it: that owner takes both by its fence.
 /// `in_doubt`: a key was preempted on such a disk, and the answer did not come. It is set here, and counts for all of them from then on: which it was is
 /// not known by a name that stays.
 ///
@@ -119,7 +120,10 @@ pub fn admit(disk: &Disk, mine: Key, in_doubt: &AtomicBool, claim: Claim<'_>) ->
     }
     let after = disk.path.keys().and_then(|keys| known(&keys, mine.cluster())).map_err(|e| at(disk, &e))?;
     if let Some(k) = newer(&after) {
-        disk.path.unregister(mine.raw()).map_err(|e| at(disk, &e))?;
+        let held = disk.path.reservation().map_err(|e| at(disk, &e))?;
+        if held.is_none_or(|held| held.key != mine.raw()) {
+            disk.path.unregister(mine.raw()).map_err(|e| at(disk, &e))?;
+        }
         return Err(superseded(k));
     }
     disk.path.confirm(mine.raw()).map_err(|e| at(disk, &e))
@@ -317,8 +321,15 @@ mod tests {
             let came = reads_left.get() == 0;
             assert!(came == keys.contains(&newer.raw()) && came == entered.is_err(), "at read {reads}: {keys:x?}");
             if reads < 5 {
-                let why = entered.unwrap_err();
-                assert!(why.contains("newer key") && !keys.contains(&key(2, 7).raw()), "at read {reads}: {why}");
+                let (why, held) =
+                    (entered.unwrap_err(), on(2).reservation().unwrap().expect("it is never open to all"));
+                let is_left = keys.contains(&key(2, 7).raw());
+                assert!(
+                    why.contains("newer key") && is_left == (held.key == key(2, 7).raw()),
+                    "at read {reads}: {why}"
+                );
+                assert!(!paths[0][0].write() || reads < 3, "at read {reads}: a fenced node writes");
+                assert!(paths[0][0].disk.borrow().keeps, "over a loss of power, too");
             }
         }
     }

@@ -29,6 +29,12 @@ pub struct Disk {
     pub silent: [bool; 3],
     /// The answer to the next registration is lost.
     pub loses_registered: bool,
+    /// What a path answers to everything.
+    pub errors: [Option<Sense>; 3],
+    /// It does not answer by these paths what it can.
+    pub cannot_say: [bool; 3],
+    /// Keys and reservation stay over a loss of power.
+    pub keeps: bool,
     /// It cannot be reset.
     pub no_reset: bool,
     pub resets: u32,
@@ -96,6 +102,7 @@ impl Disk {
         match action {
             0 | 6 => {
                 self.keys[by] = about;
+                self.keeps = list[20] & 1 == 1;
                 self.holder = self.holder.filter(|(p, _)| about != 0 || *p != by);
                 true
             }
@@ -145,6 +152,12 @@ impl Target for Path {
         let mut d = self.disk.borrow_mut();
         if d.silent[self.path] {
             return Err(io::ErrorKind::NotConnected.into());
+        }
+        if let Some(sense) = d.errors[self.path] {
+            return reply(2, Some(sense), 0);
+        }
+        if d.cannot_say[self.path] && cdb[..2] == [0x5E, 2] {
+            return reply(2, Some(Sense { key: 4, code: 0x44, qualifier: 0 }), 0);
         }
         if d.attentions[self.path] > 0 {
             d.attentions[self.path] -= 1;

@@ -3,8 +3,8 @@
 //! a key away from all who have it, takes it from each.
 //!
 //! # Paths that do not answer
-//! * One that does not answer a question is passed over, and has no key: a command that goes by it later is refused with a
-//!   reservation conflict. It is never registered under an ownership that has begun, as that could undo a successor's fence.
+//! * One that does not answer a question, or by an error (a port at which the disk is not, one that is not available), is passed over, and has
+//!   no key: a command that goes by it later is refused with a reservation conflict. It is never registered under an ownership that has begun, as that could undo a successor's fence.
 //! * One whose registration was not answered may be registered at any time. Until that is heard, nothing is registered for this machine by the
 //!   other paths: else a fence could come before it, and writes by this path after that. The process remembers such paths, whatever the
 //!   ownership; one that does not end before the kernel has given the command up, so that another process does not need to.
@@ -54,7 +54,30 @@ impl<T: Target> OnePath<T> {
     }
 
     fn reaches(&self) -> bool {
-        !matches!(self.ask(Reservations::keys), Err(ReserveError::Unreachable(_)))
+        self.ask(Reservations::keys).is_ok()
+    }
+}
+
+/// Why no path did what was asked for.
+#[derive(Default)]
+struct Failures {
+    /// Of paths that do not answer.
+    silent: Vec<String>,
+    /// The first of one that answers. A conflict counts more than any other.
+    answered: Option<ReserveError>,
+}
+
+impl Failures {
+    fn note(&mut self, path: &str, error: ReserveError) {
+        match error {
+            ReserveError::Unreachable(e) => self.silent.push(format!("{path}: {e}")),
+            ReserveError::Conflict => self.answered = Some(ReserveError::Conflict),
+            e => _ = self.answered.get_or_insert(e),
+        }
+    }
+
+    fn into_error(self) -> ReserveError {
+        self.answered.unwrap_or_else(|| ReserveError::Unreachable(self.silent.join(", ")))
     }
 }
 
@@ -98,30 +121,22 @@ impl<T: Target> Multipath<T> {
         Multipath { paths: paths.into_iter().map(|(name, path)| OnePath { name, path }).collect(), unheard }
     }
 
-    /// What the first path says that reaches the disk.
+    /// What the first path says that reaches the disk; else what one says that answers.
     fn any<R>(&self, ask: impl Fn(&Reservations<T>) -> ReserveResult<R>) -> ReserveResult<R> {
-        let mut why = Vec::new();
+        let mut failures = Failures::default();
         for path in &self.paths {
             match path.ask(&ask) {
-                Err(ReserveError::Unreachable(e)) => why.push(format!("{}: {e}", path.name)),
-                answer => return answer,
+                Ok(answer) => return Ok(answer),
+                Err(e) => failures.note(&path.name, e),
             }
         }
-        Err(ReserveError::Unreachable(why.join(", ")))
+        Err(failures.into_error())
     }
 
     /// Changes something by the first path that may and does. Conflict, when one was refused: then another, or the same before its answer was lost,
     /// may have done it.
     fn by_any(&self, change: impl Fn(&Reservations<T>) -> ReserveResult<()>) -> ReserveResult<()> {
-        let (mut refused, mut why) = (false, Vec::new());
-        for path in &self.paths {
-            match path.ask(&change) {
-                Err(ReserveError::Unreachable(e)) => why.push(format!("{}: {e}", path.name)),
-                Err(ReserveError::Conflict) => refused = true,
-                other => return other,
-            }
-        }
-        if refused { Err(ReserveError::Conflict) } else { Err(ReserveError::Unreachable(why.join(", "))) }
+        self.any(change)
     }
 }
 
@@ -146,29 +161,34 @@ impl<T: Target> DiskPath for Multipath<T> {
 
     /// For each path that reaches the disk.
     fn register(&self, key: u64) -> ReserveResult<()> {
-        let at = |name: &str, e: &dyn std::fmt::Display| format!("{name}: {e}");
-        let mut registered = false;
+        let (mut registered, mut failures) = (false, Failures::default());
         let (first, others) = self.paths.iter().partition::<Vec<_>, _>(|p| self.unheard.has(&p.name));
         for path in first.into_iter().chain(others) {
-            let name = &path.name;
-            if !self.unheard.has(name) && !path.reaches() {
-                continue;
-            }
-            self.unheard.set(name, true);
-            match path.ask(|path| path.register(key)) {
-                Err(ReserveError::Unreachable(e)) => {
-                    let why =
-                        format!("{e}; whether this path is registered is not known, so none is used before it answers");
-                    return Err(ReserveError::Unreachable(at(name, &why)));
+            let (name, is_unheard) = (&path.name, self.unheard.has(&path.name));
+            let unknown = |e: &str| {
+                let why = "whether this path is registered is not known, so none is used before it answers";
+                Err(ReserveError::Unreachable(format!("{name}: {e}; {why}")))
+            };
+            let persists = match path.ask(Reservations::persists) {
+                Ok(persists) => persists,
+                Err(ReserveError::Unreachable(e)) if is_unheard => return unknown(&e),
+                Err(e) if is_unheard => return unknown(&e.to_string()),
+                Err(e) => {
+                    failures.note(name, e);
+                    continue;
                 }
+            };
+            self.unheard.set(name, true);
+            match path.ask(|path| path.register_so(key, persists)) {
+                Err(ReserveError::Unreachable(e)) => return unknown(&e),
                 answer => {
                     self.unheard.set(name, false);
-                    answer?;
-                    registered = true;
+                    registered |= answer.is_ok();
+                    answer.unwrap_or_else(|e| failures.note(name, e));
                 }
             }
         }
-        if registered { Ok(()) } else { self.keys().map(drop).and(Err(failed("no path was registered"))) }
+        if registered { Ok(()) } else { Err(failures.into_error()) }
     }
 
     fn unregister(&self, key: u64) -> ReserveResult<()> {
@@ -232,6 +252,7 @@ impl<T: Target> DiskPath for Multipath<T> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::codec::Sense;
     use super::super::model::{Path as ModelPath, paths};
     use super::super::{Absent, Reservations};
     use super::*;
@@ -375,6 +396,37 @@ mod tests {
         assert_eq!(two.paths[0].disk.borrow().resets, 1, "its commands may have been going on");
         two.paths[2].execute();
         assert_eq!(two.paths[0].disk.borrow().executed[2], 0);
+    }
+
+    /// A port of the disk that is not available, or at which it is not mapped any more, answers with an error.
+    #[test]
+    fn a_path_that_answers_with_an_error_is_passed_over() {
+        for (path, sense) in [(0, (5, 0x25, 0)), (1, (5, 0x25, 0)), (0, (2, 4, 0x0C)), (1, (2, 4, 0x0C))] {
+            let two = two();
+            two.b.register(B).unwrap();
+            assert_eq!(two.b.protect(B), Ok(B));
+            let (key, code, qualifier) = sense;
+            two.paths[0].disk.borrow_mut().errors[path] = Some(Sense { key, code, qualifier });
+            two.a.register(A).unwrap();
+            assert_eq!((two.a.check(), two.a.fence(A, B, Absent::Ended)), (Ok(()), Ok(())), "{path} {sense:?}");
+            assert_eq!((two.a.protect(A), two.a.confirm(A), two.a.keys()), (Ok(A), Ok(()), Ok(vec![A])));
+            two.paths[0].disk.borrow_mut().errors = [Some(Sense { key, code, qualifier }); 3];
+            assert!(!matches!(two.a.register(A), Ok(()) | Err(ReserveError::Conflict | ReserveError::Unreachable(_))));
+        }
+    }
+
+    /// One that is asked in vain what it can must not be registered otherwise than the rest: the last registration counts for all.
+    #[test]
+    fn a_disk_keeps_its_keys_over_a_loss_of_power_whatever_a_path_says() {
+        for path in [0, 1] {
+            let two = two();
+            two.paths[0].disk.borrow_mut().cannot_say[path] = true;
+            two.a.register(A).unwrap();
+            assert!(two.paths[0].disk.borrow().keeps);
+            two.paths[0].disk.borrow_mut().cannot_say = [true; 3];
+            assert!(two.a.register(A + 1).is_err());
+            assert!(two.paths[0].disk.borrow().keeps, "what is registered stays so");
+        }
     }
 
     #[test]

@@ -91,6 +91,17 @@ impl<T: Target> Reservations<T> {
         capabilities(&data).ok_or_else(|| failed("REPORT CAPABILITIES was answered with something else"))
     }
 
+    /// Whether this path reaches a disk that answers, and whether that keeps reservations.
+    pub(super) fn persists(&self) -> ReserveResult<bool> {
+        self.keys()?;
+        Ok(self.capabilities()?.persists)
+    }
+
+    /// Registers this path. `persists`: the disk keeps keys and reservation over a loss of its power.
+    pub(super) fn register_so(&self, key: u64, persists: bool) -> ReserveResult<()> {
+        self.order(Change::RegisterAndIgnoreExistingKey, 0, key, persists)
+    }
+
     fn ask(&self, action: Query, room: u16) -> ReserveResult<Vec<u8>> {
         let mut data = vec![0; usize::from(room)];
         let cdb = query(action, room);
@@ -171,12 +182,14 @@ impl<T: Target> DiskPath for Reservations<T> {
     }
 
     fn register(&self, key: u64) -> ReserveResult<()> {
-        let persists = self.capabilities().is_ok_and(|c| c.persists);
-        self.order(Change::RegisterAndIgnoreExistingKey, 0, key, persists)
+        let persists = self.capabilities()?.persists;
+        self.register_so(key, persists)
     }
 
+    /// The last registration of any path says whether the disk keeps all keys over a loss of its power (SPC-4, APTPL): this one, too.
     fn unregister(&self, key: u64) -> ReserveResult<()> {
-        self.order(Change::Register, key, 0, false)
+        let persists = self.capabilities()?.persists;
+        self.order(Change::Register, key, 0, persists)
     }
 
     fn reserve(&self, key: u64) -> ReserveResult<()> {
