@@ -3,7 +3,7 @@
 use crate::{
     address::AddressAtNode,
     error::Result,
-    model::{Id, Metric, OpenInfo, SessionInfo, Settings, Share},
+    model::{Id, Metric, OpenInfo, SessionInfo, Share},
 };
 
 /// A running server. Calls may come from any thread and must not block for longer than a system call does.
@@ -26,8 +26,9 @@ pub trait Control: Send + Sync {
     fn accounts_changed(&self);
     /// Ends all sessions of the user `name` and returns their number.
     fn close_user_sessions(&self, name: &str) -> usize;
-    /// Called after a change of settings was committed.
-    fn settings_changed(&self, settings: &Settings);
+    /// Called after a change of settings was committed. Those of the newest snapshot are in force when it returns, whichever caller
+    /// of several comes last.
+    fn settings_changed(&self);
     /// Sessions of all users.
     fn sessions(&self) -> Vec<SessionInfo>;
     /// Ends a session. False when there is no such session.

@@ -33,7 +33,7 @@ impl Follower {
             let revision = state.refreshed()?;
             if *applied != Some(revision) {
                 control.accounts_changed();
-                control.settings_changed(&state.snapshot().settings);
+                control.settings_changed();
                 control.shares_changed();
                 control.addresses_changed();
                 *applied = Some(revision);

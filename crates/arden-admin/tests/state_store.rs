@@ -13,7 +13,7 @@ use std::{
 use arden_admin::{
     ErrorKind, State,
     error::Result,
-    model::NewUser,
+    model::{NewUser, UserChange},
     state::{
         CHANGE_TRIES_MAX, Change, Commit, Contents, MemoryStore, RedbStore, Revision, StateDirectory, StateStore, Table,
     },
@@ -224,9 +224,26 @@ fn two_daemons_are_one_server() {
     a.change(|s| s.add_user(&user("alice"))).unwrap();
     assert!(told.has_changed().unwrap());
     assert!(b.snapshot().user("alice").is_err(), "readers never wait for the store");
-    assert!(b.refresh().unwrap());
+    let read = b.refreshed().unwrap();
     assert!(b.snapshot().user("alice").is_ok());
-    assert!(!b.refresh().unwrap(), "nothing new");
+    assert_eq!(b.refreshed().unwrap(), read, "nothing new");
+}
+
+/// On an old snapshot a change may seem to be made already, or not to be possible.
+#[test]
+fn nothing_is_refused_or_passed_over_by_what_was_so_before() {
+    let disable = |disabled| UserChange { disabled: Some(disabled), ..UserChange::default() };
+    let (_, a, b) = two();
+    a.change(|s| s.add_user(&user("alice"))).unwrap();
+    b.refreshed().unwrap();
+    b.change(|s| s.change_user("alice", &disable(true))).unwrap();
+    a.change(|s| s.change_user("alice", &disable(false))).unwrap();
+    b.refreshed().unwrap();
+    assert!(!b.snapshot().user("alice").unwrap().disabled, "who asked last has what he asked for");
+    b.change(|s| s.remove_user("alice")).unwrap();
+    a.change(|s| s.add_user(&user("alice"))).expect("she was removed");
+    let taken = b.change(|s| s.add_user(&user("alice"))).map(drop);
+    assert_eq!(taken.unwrap_err().kind, ErrorKind::Exists);
 }
 
 #[test]
@@ -240,7 +257,7 @@ fn a_change_on_an_old_snapshot_is_made_on_the_new_one() {
     });
     assert_eq!(runs, 2);
     assert_ne!(first.sid, second.unwrap().sid, "a RID is given once");
-    assert!(!b.refresh().unwrap(), "it has read alice with its own change");
+    assert!(b.snapshot().user("alice").is_ok(), "it has read alice with its own change");
     let taken = a.change(|s| s.add_user(&user("BOB"))).map(drop);
     assert_eq!(taken.unwrap_err().kind, ErrorKind::Exists);
     assert_eq!(a.snapshot(), b.snapshot());
@@ -270,7 +287,7 @@ fn accounts_made_at_the_same_time_are_all_there() {
             });
         }
     });
-    a.refresh().unwrap();
+    a.refreshed().unwrap();
     let snapshot = a.snapshot();
     let rids: std::collections::BTreeSet<u32> = snapshot.users.values().map(|u| u.rid).collect();
     assert_eq!((snapshot.users.len(), rids.len()), (2 * EACH, 2 * EACH));

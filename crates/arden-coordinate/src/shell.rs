@@ -31,7 +31,7 @@ use crate::{
     agent::{Fence, Reserve},
     claims::Claims,
     clock,
-    etcd::{Etcd, Found},
+    etcd::{Etcd, Found, Told},
     gate::{LeaseGate, PoolGate},
     keys::{self, AliveValue, ClientMoveValue, Names, PoolKeys},
     peers::{Known, Peers},
@@ -102,8 +102,8 @@ pub enum Input {
     },
     /// What was read is not to be believed.
     Distrusted(String),
-    /// Keys changed, at these revisions; empty when the watch begins.
-    Changed(Vec<(String, u64)>),
+    /// The watch of the cluster's keys.
+    Told(Told),
     /// All pools of the cluster.
     Pools(Vec<PoolId>),
     Nodes(NodesRead),
@@ -407,7 +407,7 @@ impl Shell {
                 let (floor, revision) = (Revision(1), Revision(0));
                 self.tell(Event::Read { pool, number: 0, floor, revision, view: Default::default() });
             }
-            Input::Changed(keys) => self.changed(&keys),
+            Input::Told(told) => self.told(&told),
             Input::Pools(pools) => self.meet_all(pools),
             Input::Nodes(read) => self.nodes(read),
             Input::ClientMoves(found) => self.parts.seen.lock().note_client_moves(&found),
@@ -551,11 +551,15 @@ impl Shell {
         self.node.set_patience(pool, self.patience(keys, last_owner).as_nanos() as u64);
     }
 
-    /// Reads what the watch says has changed.
-    fn changed(&mut self, keys: &[(String, u64)]) {
+    /// Reads what the watch says has changed; everything, when it begins.
+    fn told(&mut self, told: &Told) {
+        let (begun, keys) = match told {
+            Told::Begun(revision) => (Some(*revision), &[][..]),
+            Told::Changed(keys) => (None, &keys[..]),
+        };
+        let begins = begun.is_some();
         let relative = |(key, revision): &(String, u64)| Some((self.names.relative(key)?.to_string(), *revision));
         let names: Vec<(String, u64)> = keys.iter().filter_map(relative).collect();
-        let begins = names.is_empty();
         let records = names.iter().filter(|(name, _)| name.ends_with("/record"));
         records.filter_map(|(name, _)| keys::pool_of(name)).for_each(|pool| _ = self.meet(pool));
         if begins {
@@ -567,7 +571,8 @@ impl Shell {
             }
         }
         let state = names.iter().filter(|(n, _)| n.starts_with("state/")).map(|(_, revision)| *revision).max();
-        if let Some(revision) = state.or(begins.then(|| self.parts.trust.floor())) {
+        // Whatever etcd had by then may have come while there was no watch.
+        if let Some(revision) = state.or(begun) {
             self.parts.store.changed(revision);
         }
         if begins || names.iter().any(|(n, _)| is_of_nodes(n)) {

@@ -60,6 +60,11 @@ impl EtcdStore {
         });
     }
 
+    /// What others changed meanwhile may not have been told: who waits for changes looks for them.
+    pub(crate) fn may_have_changed(&self) {
+        self.newest.send_modify(|_| ());
+    }
+
     fn key(&self, table: Table, key: &str) -> String {
         format!("{}{}/{key}", self.names.state(), table.name())
     }

@@ -16,7 +16,7 @@ use arden_admin::{
     address::AddressAtNode,
     api::Api,
     error::Result,
-    model::{Grant, Id, Metric, OpenInfo, Rights, SessionInfo, Settings, Share},
+    model::{Grant, Id, Metric, OpenInfo, Rights, SessionInfo, Share},
     names::key,
     state::Snapshot,
 };
@@ -276,13 +276,7 @@ impl SmbControl {
         }
         let pool = share.volume.as_deref().and_then(|v| self.volumes.pool_of(v));
         let gate = pool.and_then(|pool| self.gates.of(pool));
-        gate.map(Some).ok_or_else(|| {
-            AdminError::new(
-                ErrorKind::Conflict,
-                "this node does not own its pool",
-                "`arden pool list` shows which does",
-            )
-        })
+        gate.map(Some).ok_or_else(not_the_owner)
     }
 
     /// Serves shares that could not be served before.
@@ -511,6 +505,10 @@ fn ace(grant: &Grant, allow: bool) -> ShareAce {
     ShareAce { sid: sid(&grant.who), allow, mask }
 }
 
+fn not_the_owner() -> AdminError {
+    AdminError::new(ErrorKind::Conflict, "this node does not own its pool", "`arden pool list` shows which does")
+}
+
 fn aces(share: &Share) -> Vec<ShareAce> {
     share.allow.iter().map(|g| ace(g, true)).chain(share.deny.iter().map(|g| ace(g, false))).collect()
 }
@@ -571,13 +569,16 @@ impl Control for SmbControl {
         self.stores.lock().retain(|at, _| shares.iter().any(|s| place(s) == *at));
         let (mut ready, mut elsewhere, mut unserved) = (Vec::new(), Vec::new(), BTreeSet::new());
         for share in &shares {
-            match self.store(share).and_then(|fs| Ok((fs, self.gate(share)?))) {
+            let pool = recorded_pool(&snapshot, share);
+            // Whether a pool of another node could be opened is not asked: who answers may wait for a disk.
+            let is_anothers = self.forwarder.is_some() && pool.is_some_and(|pool| self.gates.of(pool).is_none());
+            let found = if is_anothers { Err(not_the_owner()) } else { self.store(share) };
+            match found.and_then(|fs| Ok((fs, self.gate(share)?))) {
                 Ok((fs, gate)) => ready.push(exported(share, Some(fs), gate)),
                 Err(e) => {
                     match self.forwarder.is_some() {
                         true => {
                             tracing::debug!(share = %share.name, "not served: {e}");
-                            let pool = recorded_pool(&snapshot, share);
                             elsewhere.push(exported(share, None, pool.and_then(|pool| self.gates.of(pool))));
                         }
                         false => tracing::error!(share = %share.name, "not served: {e}"),
@@ -606,10 +607,18 @@ impl Control for SmbControl {
         self.server.end_sessions_of(name)
     }
 
-    fn settings_changed(&self, s: &Settings) {
+    fn settings_changed(&self) {
         let policy = &self.server.trees.config.policy;
-        policy.set(s.signing_required, s.encryption_required, s.multichannel);
-        policy.set_session_lifetime(u64::from(s.session_lifetime_seconds));
+        loop {
+            let used = self.state.snapshot();
+            let s = &used.settings;
+            policy.set(s.signing_required, s.encryption_required, s.multichannel);
+            policy.set_session_lifetime(u64::from(s.session_lifetime_seconds));
+            // Who read older ones and sets them last sees that here.
+            if self.state.snapshot().settings == *s {
+                return;
+            }
+        }
     }
 
     fn sessions(&self) -> Vec<SessionInfo> {

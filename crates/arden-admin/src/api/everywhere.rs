@@ -44,16 +44,21 @@ impl Api {
     /// # Errors
     /// Conflict without a cluster or a lease; failed, when etcd does not answer.
     pub async fn catch_up(self: &Arc<Api>) -> Result<()> {
-        self.blocking(|api| api.cluster.hear_of_pools()).await?;
-        self.follower.catch_up().await
+        // A watch that is late keeps nobody from the state.
+        let (pools, state) = tokio::join!(self.blocking(|api| api.cluster.hear_of_pools()), self.follower.catch_up());
+        state.and(pools)
     }
 }
 
 /// Answers a request when what it changed is in force at all nodes. One that was passed on is answered to the node that waits for them.
 pub(super) async fn at_all_nodes(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
     let may_change = request.method() != Method::GET && request.extensions().get::<FromNode>().is_none();
+    let newest = || *api.state.watch().borrow();
+    let before = newest();
     let response = next.run(request).await;
-    if may_change && response.status().is_success() && api.cluster.check_is_cluster().is_ok() {
+    // What failed may have made a part of its change.
+    let changed = response.status().is_success() || newest() != before;
+    if may_change && changed && api.cluster.check_is_cluster().is_ok() {
         let told = async {
             // Nodes that do not answer are in the log.
             let others = api.blocking(|api| Ok(api.cluster.ask_nodes(&NodeQuestion::CatchUp)));
@@ -74,8 +79,15 @@ pub(super) async fn at_all_nodes(State(api): State<Arc<Api>>, request: Request, 
 /// # Errors
 /// Those of [`Api::catch_up`].
 pub async fn answer_node(api: &Arc<Api>, question: NodeQuestion) -> Result<NodeAnswer> {
-    if matches!(question, NodeQuestion::CatchUp) {
-        api.catch_up().await?;
+    match &question {
+        NodeQuestion::CatchUp => api.catch_up().await?,
+        // With the password of before, whose sessions end could log on again at once.
+        NodeQuestion::CloseUserSessions(user) => match timeout(CATCH_UP_WAIT, api.follower.catch_up()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(e)) => tracing::warn!(user, "sessions end before this node has the change that ends them: {e}"),
+            Err(_) => tracing::warn!(user, "sessions end before this node has the change that ends them"),
+        },
+        _ => {}
     }
     api.blocking(move |api| Ok(question.answer(&*api.control))).await
 }

@@ -59,7 +59,7 @@ pub(super) async fn settings(State(api): Ctx) -> Json<Settings> {
 
 pub(super) async fn change_settings(State(api): Ctx, Body(change): Body<SettingsChange>) -> Answer<Settings> {
     let settings = api.blocking(move |api| api.state.change(|s| s.change_settings(&change))).await?;
-    api.control.settings_changed(&settings);
+    api.control.settings_changed();
     tracing::info!("settings changed");
     Ok(Json(settings))
 }

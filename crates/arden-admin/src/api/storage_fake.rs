@@ -1,6 +1,9 @@
 //! A [`Storage`] with one disk, pool, space, job and volume, for the tests of the router.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicBool, Ordering},
+};
 
 use super::Api;
 use crate::{
@@ -16,6 +19,8 @@ use crate::{
 pub(super) struct FakeStorage {
     /// The API of the other node, which catches up when it is asked.
     pub other: OnceLock<Arc<Api>>,
+    /// The watch of etcd is late.
+    pub deaf: AtomicBool,
 }
 
 fn disk() -> DiskInfo {
@@ -372,7 +377,10 @@ impl ClusterAdmin for FakeStorage {
         Ok(NodeResponse { status: 200, body: body.expect("JSON") })
     }
     fn hear_of_pools(&self) -> Result<()> {
-        Ok(())
+        match self.deaf.load(Ordering::Relaxed) {
+            true => Err(AdminError::failed("the watch of etcd is late", "wait")),
+            false => Ok(()),
+        }
     }
     fn ask_nodes(&self, question: &NodeQuestion) -> Vec<(String, NodeAnswer)> {
         let answer = match question {
@@ -380,14 +388,12 @@ impl ClusterAdmin for FakeStorage {
             NodeQuestion::Opens => NodeAnswer::Opens(vec![open()]),
             NodeQuestion::CloseSession(id) => NodeAnswer::Closed((*id == session().id).into()),
             NodeQuestion::CloseOpen(id) => NodeAnswer::Closed((*id == open().id).into()),
+            NodeQuestion::CloseUserSessions(_) | NodeQuestion::CatchUp if self.other.get().is_some() => {
+                let answer = super::answer_node(self.other.get().expect("looked at"), question.clone());
+                tokio::runtime::Handle::current().block_on(answer).expect("the other node answers")
+            }
             NodeQuestion::CloseUserSessions(_) => NodeAnswer::Closed(1),
-            NodeQuestion::CatchUp => match self.other.get() {
-                Some(other) => {
-                    let answer = super::answer_node(other, NodeQuestion::CatchUp);
-                    tokio::runtime::Handle::current().block_on(answer).expect("the other node catches up")
-                }
-                None => NodeAnswer::CaughtUp,
-            },
+            NodeQuestion::CatchUp => NodeAnswer::CaughtUp,
             NodeQuestion::Addresses => NodeAnswer::Addresses(Vec::new()),
         };
         vec![("n2".to_string(), answer)]

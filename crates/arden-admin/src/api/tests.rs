@@ -21,7 +21,7 @@ use crate::{
     api::routes::{Answer, routes},
     cluster::NoCluster,
     error::Result,
-    model::{Id, Metric, OpenInfo, SessionInfo, Settings, Share},
+    model::{Id, Metric, OpenInfo, SessionInfo, Share},
     secret,
     state::{Change, Commit, Contents, MemoryStore, Revision, StateStore},
 };
@@ -65,8 +65,9 @@ impl Control for Fake {
         self.note(format!("sessions of {name}"));
         2
     }
-    fn settings_changed(&self, settings: &Settings) {
-        self.note(format!("signing {}", settings.signing_required));
+    fn settings_changed(&self) {
+        let signing = self.1.get().is_none_or(|state| state.snapshot().settings.signing_required);
+        self.note(format!("signing {signing}"));
     }
     fn sessions(&self) -> Vec<SessionInfo> {
         let text = |s: &str| s.to_string();
@@ -448,6 +449,25 @@ async fn a_change_is_in_force_at_every_node_when_it_is_answered() {
     assert!(f.told().is_empty(), "it is in force");
     assert_eq!(change("DELETE", "/v1/shares/s", Value::Null).await, 204);
     assert!(!here.snapshot().shares.contains_key("s") && f.told() == told, "also when it is taken away");
+
+    // Who knew the password of before does not get in again between the end of his sessions and the new one.
+    assert_eq!(change("POST", "/v1/users", json!({"name": "a", "password": "x"})).await, 201);
+    f.told();
+    assert_eq!(change("PATCH", "/v1/users/a", json!({"password": "y"})).await, 200);
+    assert_eq!(f.told(), [&told[..], &["sessions of a"]].concat());
+}
+
+/// A watch of etcd that is late tells late who owns the pools. What the state has does not wait for it.
+#[tokio::test]
+async fn the_state_is_followed_though_the_owners_of_pools_are_not_known() {
+    let store = Arc::new(MemoryStore::default());
+    let deaf = FakeStorage { deaf: true.into(), ..FakeStorage::default() };
+    let f = Fixture::new();
+    let follows = api(&f.fake, Arc::new(State::on(store.clone()).unwrap()), Arc::new(deaf));
+    let there = State::on(store).unwrap();
+    there.change(|s| s.add_user(&serde_json::from_value(json!({"name": "a", "password": "x"})).unwrap())).unwrap();
+    assert!(follows.catch_up().await.is_err());
+    assert!(follows.state.snapshot().user("a").is_ok() && f.told().contains(&"accounts".to_string()));
 }
 
 /// A change whose notice is missed, or comes while the store cannot be read, comes into force all the same.

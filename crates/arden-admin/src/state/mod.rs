@@ -114,25 +114,30 @@ impl State {
 
     /// Makes one change, which is durable when this returns Ok. Blocks on the store. `edit` runs under a lock: it only
     /// computes, calls no server and takes no lock. When a change of another daemon came between, it runs again on a
-    /// snapshot with that change.
+    /// snapshot with that change; also when it failed or changed nothing.
     ///
     /// # Errors
     /// The error of `edit`, and nothing is changed; conflict after [`CHANGE_TRIES_MAX`] tries; failed, when the store
     /// does not say whether the change is durable.
     pub fn change<T>(&self, mut edit: impl FnMut(&mut Snapshot) -> Result<T>) -> Result<T> {
         let mut revision = self.change.lock();
+        let mut is_newest = false;
         for _ in 0..CHANGE_TRIES_MAX {
             let old = self.snapshot();
             let mut new = (*old).clone();
-            let out = edit(&mut new)?;
-            if new == *old {
-                return Ok(out);
+            let out = edit(&mut new);
+            if out.is_err() || new == *old {
+                // It may be so by what another daemon has changed since. A store that cannot be read does not say otherwise.
+                if !std::mem::replace(&mut is_newest, true) && self.reload(&mut revision).unwrap_or(false) {
+                    continue;
+                }
+                return out;
             }
             match self.store.commit(*revision, &records::difference(&old, &new)?)? {
                 Commit::Done(made) => {
                     *revision = made;
                     *self.current.write() = Arc::new(new);
-                    return Ok(out);
+                    return out;
                 }
                 Commit::Outdated => self.load(&mut revision)?,
             }
@@ -149,18 +154,11 @@ impl State {
         records::difference(&Snapshot::empty(), &self.snapshot())
     }
 
-    /// Reads the changes of other daemons; false when there are none. Blocks on the store.
+    /// Reads the changes of other daemons, and says which revision the snapshot is of by then: a change of this daemon's own may have
+    /// brought others' with it. Blocks on the store.
     ///
     /// # Errors
     /// Failed, when the store cannot be read; the snapshot then stays as it was.
-    pub fn refresh(&self) -> Result<bool> {
-        self.reload(&mut self.change.lock())
-    }
-
-    /// The same, and which revision the snapshot is of by then: a change of this daemon's own may have brought others' with it.
-    ///
-    /// # Errors
-    /// As [`State::refresh`].
     pub fn refreshed(&self) -> Result<Revision> {
         let mut revision = self.change.lock();
         self.reload(&mut revision)?;
@@ -183,7 +181,7 @@ impl State {
         Ok(())
     }
 
-    /// Notifies of changes by any daemon, this one included. [`State::refresh`] then reads those of others.
+    /// Notifies of changes by any daemon, this one included. [`State::refreshed`] then reads those of others.
     pub fn watch(&self) -> watch::Receiver<Revision> {
         self.store.watch()
     }

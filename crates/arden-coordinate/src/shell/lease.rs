@@ -24,6 +24,10 @@ impl Shell {
             self.has_lease = until_ns.is_some();
             self.tell_peers();
             self.parts.owners.send_replace(());
+            if self.has_lease {
+                // Commands of other nodes did not ask this one; and the watch may tell of them later than the first client comes.
+                self.parts.store.may_have_changed();
+            }
         }
     }
 

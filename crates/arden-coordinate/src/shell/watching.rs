@@ -28,19 +28,16 @@ struct Heard {
 
 impl Heard {
     /// What the loop is to be told.
-    fn note(&mut self, told: Told) -> Option<Vec<(String, u64)>> {
-        match told {
-            Told::Begun(_) if self.from.is_some() => None,
-            Told::Begun(revision) => {
-                *self = Heard { upto: revision, from: Some(revision + 1) };
-                Some(Vec::new())
-            }
+    fn note(&mut self, told: Told) -> Option<Told> {
+        match &told {
+            Told::Begun(_) if self.from.is_some() => return None,
+            Told::Begun(revision) => *self = Heard { upto: *revision, from: Some(revision + 1) },
             Told::Changed(keys) => {
                 let newest = keys.iter().map(|(_, revision)| *revision).max()?;
                 *self = Heard { upto: newest.max(self.upto), from: Some(newest + 1) };
-                Some(keys)
             }
         }
+        Some(told)
     }
 }
 
@@ -76,10 +73,10 @@ async fn listen(
             told = watch.next() => match told.map(|told| heard.note(told)) {
                 // What it would have told next is not known: it may be too old for etcd.
                 None => return *heard = Heard::default(),
-                Some(keys) => {
+                Some(told) => {
                     awaited = awaited.filter(|(revision, _)| *revision > heard.upto);
-                    if let Some(keys) = keys {
-                        let _ = inputs.send(Input::Changed(keys));
+                    if let Some(told) = told {
+                        let _ = inputs.send(Input::Told(told));
                     }
                 }
             },
@@ -116,10 +113,10 @@ mod tests {
     #[test]
     fn the_next_watch_begins_where_the_last_one_ended() {
         let mut heard = Heard::default();
-        assert_eq!(heard.note(Told::Begun(7)), Some(Vec::new()), "everything is read");
+        assert_eq!(heard.note(Told::Begun(7)), Some(Told::Begun(7)), "everything up to there is read");
         assert_eq!(heard, Heard { upto: 7, from: Some(8) });
-        let keys = vec![("a".to_string(), 9), ("b".to_string(), 8)];
-        assert_eq!(heard.note(Told::Changed(keys.clone())), Some(keys));
+        let keys = Told::Changed(vec![("a".to_string(), 9), ("b".to_string(), 8)]);
+        assert_eq!(heard.note(keys.clone()), Some(keys));
         assert_eq!(heard, Heard { upto: 9, from: Some(10) });
         assert_eq!(heard.note(Told::Begun(30)), None, "what happened since is still to come");
         assert_eq!(heard, Heard { upto: 9, from: Some(10) });

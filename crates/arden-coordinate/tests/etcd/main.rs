@@ -2,6 +2,7 @@
 //! join are, and an etcd that was emptied. Without the program `etcd` the tests say so and pass.
 
 mod alive;
+mod gaps;
 mod joining;
 mod pools;
 mod removed;
@@ -186,7 +187,8 @@ fn a_cluster_has_the_state_of_its_first_node_and_one_token_one_node() {
     let other = Member::connect(server.directory("b").path(), b).unwrap();
     let there = State::on(other.state_store()).unwrap();
     there.change(|s| s.add_user(&user("bob"))).unwrap();
-    assert!(state.refresh().unwrap() && state.snapshot().user("bob").is_ok());
+    state.refreshed().unwrap();
+    assert!(state.snapshot().user("bob").is_ok());
     let full = server.directory("full");
     State::open(&full).unwrap().change(|s| s.add_user(&user("carol"))).unwrap();
     let token = member.new_token().unwrap().token;
@@ -204,7 +206,7 @@ fn an_emptied_etcd_is_refused_and_no_state_is_read_from_it() {
     server.stop();
     std::fs::remove_dir_all(server.dir.join("data")).unwrap();
     server.run();
-    let refused = state.refresh().unwrap_err();
+    let refused = state.refreshed().unwrap_err();
     assert_eq!(refused.kind, ErrorKind::Conflict, "{refused}");
     assert!(state.snapshot().user("alice").is_ok(), "what was read before stays");
     assert!(state.change(|s| s.add_user(&user("bob"))).is_err());
