@@ -273,7 +273,7 @@ impl Member {
         self.seen.lock().pools.iter().filter(|(_, s)| s.is_there()).map(|(pool, _)| *pool).collect()
     }
 
-    /// Whether this node knows of each pool what etcd said in that read, or later.
+    /// Whether this node knows of each pool what etcd said in that read, or later, and has begun to serve what it is about to.
     fn has_heard_of_pools(&self, read: &Found) -> bool {
         let names = self.membership.names();
         let seen = self.seen.lock();
@@ -285,8 +285,16 @@ impl Member {
             let state = seen.pools.get(pool);
             // What cannot be read is in the log, and is not heard of ever.
             let Ok(keys) = PoolKeys::of(&names, *pool, read) else { return true };
-            state.is_some_and(|s| s.keys.revision.0 >= read.revision || is_same(&s.keys, &keys))
+            let is_known = |s: &PoolState| s.keys.revision.0 >= read.revision || is_same(&s.keys, &keys);
+            state.is_some_and(|s| is_known(s) && !self.is_about_to_serve(s))
         })
+    }
+
+    /// This node owns the pool, and its volumes are being opened.
+    fn is_about_to_serve(&self, state: &PoolState) -> bool {
+        let owner = state.keys.view.owner.filter(|o| o.node.0 == self.number());
+        let goes_on = state.stage.is_some_and(|stage| stage != Stage::Unowned);
+        owner.is_some_and(|o| goes_on && state.served != Some(o.epoch))
     }
 
     /// Whether the cluster has the pool, as far as this node has heard.

@@ -168,6 +168,8 @@ pub struct PoolState {
     pub reason: String,
     /// The owner that was seen last.
     pub last_owner: Option<NodeId>,
+    /// The last epoch under which this node has opened its volumes and serves them.
+    pub served: Option<Epoch>,
 }
 
 impl PoolState {
@@ -698,8 +700,13 @@ impl Shell {
             Action::Import { pool, epoch, written } => self.import(pool, epoch, written),
             Action::Serve { pool, epoch } => {
                 let Some((_, gate)) = self.gates.get(&pool).filter(|(of, _)| *of == epoch).cloned() else { return };
-                let hands = self.parts.hands.clone();
-                self.work(pool, epoch, move || hands.serve(pool, &gate));
+                let (hands, seen) = (self.parts.hands.clone(), self.parts.seen.clone());
+                self.work(pool, epoch, move || {
+                    hands.serve(pool, &gate);
+                    if let Some(state) = seen.lock().pools.get_mut(&pool) {
+                        state.served = Some(epoch);
+                    }
+                });
             }
             Action::Close { pool, epoch } => {
                 let (hands, inputs) = (self.parts.hands.clone(), self.send_to());
