@@ -598,7 +598,7 @@ impl ClusterAdmin for ClusterApi {
         while !member.has_heard_of_pools(&found) {
             if Instant::now() > end {
                 return Err(AdminError::failed(
-                    "the watch of etcd is late",
+                    "the watch of etcd is late, or a pool is still being opened",
                     "`arden pool list` shows who owns each pool",
                 ));
             }

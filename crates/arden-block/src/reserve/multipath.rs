@@ -4,7 +4,8 @@
 //!
 //! # Paths that do not answer
 //! * One that does not answer a question, or by an error (a port at which the disk is not, one that is not available), is passed over, and has
-//!   no key: a command that goes by it later is refused with a reservation conflict. It is never registered under an ownership that has begun, as that could undo a successor's fence.
+//!   no key: a command that goes by it later is refused with a reservation conflict. It is never registered under an ownership that has
+//!   begun, as that could undo a successor's fence.
 //! * One whose registration was not answered may be registered at any time. Until that is heard, nothing is registered for this machine by the
 //!   other paths: else a fence could come before it, and writes by this path after that. The process remembers such paths, whatever the
 //!   ownership; one that does not end before the kernel has given the command up, so that another process does not need to.
@@ -121,7 +122,8 @@ impl<T: Target> Multipath<T> {
         Multipath { paths: paths.into_iter().map(|(name, path)| OnePath { name, path }).collect(), unheard }
     }
 
-    /// What the first path says that reaches the disk; else what one says that answers.
+    /// What the first path says that reaches the disk, or that may change something and does; else why none does. Conflict, when one was refused:
+    /// then another, or the same before its answer was lost, may have made the change.
     fn any<R>(&self, ask: impl Fn(&Reservations<T>) -> ReserveResult<R>) -> ReserveResult<R> {
         let mut failures = Failures::default();
         for path in &self.paths {
@@ -131,12 +133,6 @@ impl<T: Target> Multipath<T> {
             }
         }
         Err(failures.into_error())
-    }
-
-    /// Changes something by the first path that may and does. Conflict, when one was refused: then another, or the same before its answer was lost,
-    /// may have done it.
-    fn by_any(&self, change: impl Fn(&Reservations<T>) -> ReserveResult<()>) -> ReserveResult<()> {
-        self.any(change)
     }
 }
 
@@ -201,7 +197,7 @@ impl<T: Target> DiskPath for Multipath<T> {
     }
 
     fn reserve(&self, key: u64) -> ReserveResult<()> {
-        self.by_any(|path| path.reserve(key))
+        self.any(|path| path.reserve(key))
     }
 
     /// The reservation is of one path, and the others are not told which.
@@ -215,12 +211,12 @@ impl<T: Target> DiskPath for Multipath<T> {
     }
 
     fn clear(&self, key: u64) -> ReserveResult<()> {
-        self.by_any(|path| path.clear(key))
+        self.any(|path| path.clear(key))
     }
 
     /// By a path that has `key`. Where the answer of one is lost, another finds the victim gone: a conflict, after which nobody relies on it.
     fn preempt_and_abort(&self, key: u64, victim: u64) -> ReserveResult<()> {
-        self.by_any(|path| path.preempt_and_abort(key, victim))
+        self.any(|path| path.preempt_and_abort(key, victim))
     }
 
     /// A reset of the disk ends the commands of all its paths.

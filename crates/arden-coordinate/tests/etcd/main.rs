@@ -223,6 +223,8 @@ struct NoPools {
     opens: AtomicBool,
     /// It panics when it is to serve a pool, once.
     panics: AtomicBool,
+    /// Held by a test: no pool is served meanwhile.
+    serving: Mutex<()>,
     /// By which disks know its machine.
     name: Mutex<String>,
     /// How often it was asked to register its key or to fence.
@@ -233,7 +235,8 @@ impl Default for NoPools {
     /// Every node has the same name.
     fn default() -> NoPools {
         let (opens, panics) = (AtomicBool::new(false), AtomicBool::new(false));
-        NoPools { opens, panics, name: Mutex::new("nvme:01".into()), entered: AtomicU32::new(0) }
+        let (serving, name) = (Mutex::default(), Mutex::new("nvme:01".into()));
+        NoPools { opens, panics, serving, name, entered: AtomicU32::new(0) }
     }
 }
 
@@ -258,6 +261,7 @@ impl Hands for NoPools {
     }
     fn serve(&self, _: PoolId, _: &Arc<PoolGate>) {
         assert!(!self.panics.swap(false, Ordering::SeqCst), "a test");
+        drop(self.serving.lock().unwrap());
     }
     fn close(&self, _: PoolId) -> bool {
         true

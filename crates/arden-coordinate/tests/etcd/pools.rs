@@ -107,3 +107,23 @@ fn a_record_with_the_last_epoch_is_told_of() {
     assert_eq!(shown(&api).state, "unowned");
     two.members.iter().for_each(|m| m.leave());
 }
+
+/// The next command may come by any node, and go to the new owner.
+#[test]
+fn a_node_has_heard_of_a_pool_when_it_serves_it() {
+    let Some(two) = Two::started(opening(), |_, _| ()) else { return };
+    let apis = [two.api(0), two.api(1)];
+    name_the_pool(&apis[0]);
+    let owner = |of: usize| shown(&apis[of]).state == "owned";
+    until("somebody owns it", || owner(0) || owner(1));
+    let (from, to) = if owner(0) { (0, 1) } else { (1, 0) };
+    apis[to].state.refreshed().unwrap();
+    apis.iter().for_each(|api| api.hear_of_pools().unwrap());
+    let held = two.hands[to].serving.lock().unwrap();
+    apis[from].move_pool(TANK, &PoolMove { to: ["a", "b"][to].into() }).unwrap();
+    apis[from].hear_of_pools().expect("it serves nothing itself");
+    assert!(apis[to].hear_of_pools().unwrap_err().error.contains("still being opened"));
+    drop(held);
+    apis[to].hear_of_pools().unwrap();
+    two.members.iter().for_each(|member| member.leave());
+}
