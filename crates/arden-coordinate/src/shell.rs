@@ -555,11 +555,10 @@ impl Shell {
 
     /// Reads what the watch says has changed; everything, when it begins.
     fn told(&mut self, told: &Told) {
-        let (begun, keys) = match told {
-            Told::Begun(revision) => (Some(*revision), &[][..]),
-            Told::Changed(keys) => (None, &keys[..]),
+        let (begins, keys) = match told {
+            Told::Begun(_) => (true, &[][..]),
+            Told::Changed(keys) => (false, &keys[..]),
         };
-        let begins = begun.is_some();
         let relative = |(key, revision): &(String, u64)| Some((self.names.relative(key)?.to_string(), *revision));
         let names: Vec<(String, u64)> = keys.iter().filter_map(relative).collect();
         let records = names.iter().filter(|(name, _)| name.ends_with("/record"));
@@ -572,9 +571,7 @@ impl Shell {
                 self.read(*pool, None);
             }
         }
-        let state = names.iter().filter(|(n, _)| n.starts_with("state/")).map(|(_, revision)| *revision).max();
-        // Whatever etcd had by then may have come while there was no watch.
-        if let Some(revision) = state.or(begun) {
+        if let Some(revision) = watching::state_changed(told, &self.names) {
             self.parts.store.changed(revision);
         }
         if begins || names.iter().any(|(n, _)| is_of_nodes(n)) {

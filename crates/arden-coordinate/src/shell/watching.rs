@@ -41,6 +41,18 @@ impl Heard {
     }
 }
 
+/// The revision up to which the state has changed, by what is told. When a watch begins, whatever etcd had by then may have come while there
+/// was none.
+pub(super) fn state_changed(told: &Told, names: &Names) -> Option<u64> {
+    match told {
+        Told::Begun(revision) => Some(*revision),
+        Told::Changed(keys) => {
+            let of_state = keys.iter().filter(|(key, _)| key.starts_with(&names.state()));
+            of_state.map(|(_, revision)| *revision).max()
+        }
+    }
+}
+
 /// Tells of every change of a key of the cluster, for ever.
 pub(super) async fn watch(etcd: Arc<Etcd>, names: Names, inputs: mpsc::UnboundedSender<Input>, ttl: Duration) {
     let mut heard = Heard::default();
@@ -109,6 +121,16 @@ async fn revision_after(etcd: &Arc<Etcd>, names: &Names, ttl: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_state_may_have_changed_before_a_watch_begins() {
+        let names = Names::new("c");
+        let key = |relative: &str, revision| (format!("/arden/c/{relative}"), revision);
+        assert_eq!(state_changed(&Told::Begun(7), &names), Some(7));
+        let keys = vec![key("state/revision", 9), key("state/users/eve", 8), key("alive/1", 10)];
+        assert_eq!(state_changed(&Told::Changed(keys), &names), Some(9));
+        assert_eq!(state_changed(&Told::Changed(vec![key("alive/1", 10)]), &names), None);
+    }
 
     #[test]
     fn the_next_watch_begins_where_the_last_one_ended() {
