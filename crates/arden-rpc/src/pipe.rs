@@ -296,11 +296,9 @@ impl Pipe for RpcPipe {
             self.pdu(&header, &rest[..length]);
             done += length;
         }
-        // Drained once for all PDUs: the cost of a write is proportional to its length.
-        input.drain(..done);
-        // A write may be much longer than what is left of it.
-        input.shrink_to_fit();
-        self.input = input;
+        // Once for all PDUs: the cost of a write is proportional to its length. A write may be much longer than what is left of
+        // it, which in its place would keep the allocator from using the space of the whole again.
+        self.input = input[done..].to_vec();
         if self.broken {
             self.input = Vec::new();
         }

@@ -105,8 +105,9 @@ fn run(job: Box<dyn BlockingWork>, mut held: Held, payer: Option<Arc<Payer>>) {
         of.returned.1.put(spent, &payer);
     }
     if frame.capacity() / 2 > frame.len() {
-        // More was asked for than came of it.
-        frame.shrink_to_fit();
+        // More was asked for than came of it. What is left is not to stay where it is: unread answers would each keep the
+        // allocator from using the space after it for another buffer as large.
+        frame = frame.as_slice().to_vec();
     }
     held.keep(frame.capacity());
     if !frame.is_empty() {
