@@ -50,6 +50,11 @@ mkdir -p /back; truncate -s 96m /tmp/loop
 loop=$(losetup -f --show /tmp/loop); mkfs.ext4 -q "$loop"; mount -t ext4 "$loop" /back
 truncate -s 64m /back/disk
 target_up disk /back/disk 67108864 3
+truncate -s 64m /back/bad
+target_up bad /back/bad 67108864 1
+multipath_up wrong "$(path_of disk 1)" "$(path_of bad 1)"
+/job/reservations refuse "$(multipath_of wrong)"
+dmsetup remove --noudevsync wrong
 multipath_up disk "$(path_of disk 1)" "$(path_of disk 2)"
 /job/reservations multipath "$(multipath_of disk)" "$(path_of disk 3)" /back "$(path_of disk 2)" || { dmesg | tail -n 30; dmsetup status; exit 1; }
 M

@@ -1,7 +1,7 @@
 //! What a disk answers to questions about persistent reservations.
 
 use arden_block::reserve::nvme::{self, Reported};
-use arden_block::reserve::{Keys, capabilities, keys, reservation, sense};
+use arden_block::reserve::{Keys, capabilities, keys, reservation, sense, unit_names};
 
 /// Any answer to any of the questions. Keys are told all or not at all.
 pub fn answer(data: &[u8]) {
@@ -17,6 +17,8 @@ pub fn answer(data: &[u8]) {
     if let Some(Some(held)) = reservation(data) {
         assert_eq!(data[8..16], held.key.to_be_bytes());
     }
+    let names = unit_names(data).unwrap_or_default();
+    assert!(names.iter().map(|name| name.len() + 2).sum::<usize>() + 4 <= data.len().max(4));
     let _ = (capabilities(data), sense(data));
 }
 

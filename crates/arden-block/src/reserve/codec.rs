@@ -1,4 +1,4 @@
-//! The bytes of PERSISTENT RESERVE IN and OUT and of sense data (SPC-4). Parsers are total: what a disk sends is
+//! The bytes of PERSISTENT RESERVE IN and OUT, of the names of a logical unit, and of sense data (SPC-4). Parsers are total: what a disk sends is
 //! of any length and content, and no count in it is believed beyond the bytes that came.
 
 /// Bytes of a READ KEYS answer before the keys, and of every other answer's header.
@@ -9,9 +9,14 @@ pub(super) const ANSWER_BYTES_MAX: usize = u16::MAX as usize;
 /// The parameter list of PERSISTENT RESERVE OUT.
 pub(super) const PARAMETERS_BYTES: usize = 24;
 
+use std::collections::BTreeSet;
+
+const OPCODE_INQUIRY: u8 = 0x12;
 const OPCODE_IN: u8 = 0x5E;
 const OPCODE_OUT: u8 = 0x5F;
 const APTPL: u8 = 0x01;
+/// The page of INQUIRY with the names of a logical unit and its ports.
+const DEVICE_IDENTIFICATION: u8 = 0x83;
 
 /// Service actions of PERSISTENT RESERVE IN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +91,12 @@ pub(super) fn query(action: Query, room: u16) -> [u8; 10] {
     [OPCODE_IN, action as u8, 0, 0, 0, 0, 0, hi, lo, 0]
 }
 
+/// The command block that asks for the names of a logical unit, of at most `room` bytes.
+pub(super) fn inquiry(room: u16) -> [u8; 6] {
+    let [hi, lo] = room.to_be_bytes();
+    [OPCODE_INQUIRY, 1, DEVICE_IDENTIFICATION, hi, lo, 0]
+}
+
 /// The command block of a change.
 pub(super) fn change(action: Change, kind: Kind) -> [u8; 10] {
     [OPCODE_OUT, action as u8, kind.raw(), 0, 0, 0, 0, 0, PARAMETERS_BYTES as u8, 0]
@@ -140,6 +151,29 @@ pub fn capabilities(data: &[u8]) -> Option<Capabilities> {
     // Without TMV the mask of types says nothing; then RESERVE tells.
     let types_are_told = data[3] & 0x80 != 0;
     Some(Capabilities { persists: data[2] & 0x01 != 0, registrants_only: !types_are_told || data[4] & 0x20 != 0 })
+}
+
+/// The names of the logical unit that a path leads to, by which it is told from all others: its designators of the types T10, EUI-64,
+/// NAA and SCSI name string, each with its type and code set. Those of ports are others on each path. `None`: the answer is
+/// something else, or of a path at which there is no logical unit.
+pub fn unit_names(data: &[u8]) -> Option<BTreeSet<Vec<u8>>> {
+    const HEADER_BYTES: usize = 4;
+    let is_connected = data.first()? >> 5 == 0;
+    let bytes = usize::from(u16::from_be_bytes([*data.get(2)?, *data.get(3)?]));
+    let mut rest = data.get(HEADER_BYTES..HEADER_BYTES + bytes)?;
+    if data[1] != DEVICE_IDENTIFICATION || !is_connected {
+        return None;
+    }
+    let mut names = BTreeSet::new();
+    while let Some((head, all)) = rest.split_first_chunk::<HEADER_BYTES>() {
+        let (name, others) = all.split_at_checked(usize::from(head[3]))?;
+        let (code_set, of, kind) = (head[0] & 0x0F, head[1] >> 4 & 3, head[1] & 0x0F);
+        if of == 0 && matches!(kind, 1 | 2 | 3 | 8) && name.iter().any(|b| *b != 0) {
+            names.insert([&[kind, code_set], name].concat());
+        }
+        rest = others;
+    }
+    Some(names)
 }
 
 /// Why a command ended with CHECK CONDITION: sense key, additional sense code, its qualifier.
@@ -238,6 +272,26 @@ mod tests {
         assert_eq!((sense(&[]), sense(&[0x70, 0]), sense(&[0; 18])), (None, None, None));
     }
 
+    /// Those of the logical unit alone, of any length that the answer has.
+    #[test]
+    fn names_of_a_logical_unit() {
+        let naa = [0x01, 0x03, 0, 4, 0x60, 1, 2, 3];
+        let vendor = [0x02, 0x01, 0, 3, b'a', b'b', b'c'];
+        let port = [0x01, 0x14, 0, 4, 0, 0, 0, 2];
+        let (group, empty) = ([0x01, 0x06, 0, 4, 0, 0, 0, 9], [0x01, 0x03, 0, 4, 0, 0, 0, 0]);
+        let list = [&naa[..], &port, &vendor, &group, &empty].concat();
+        let page = |first: u8, page: u8, list: &[u8]| [&[first, page, 0, list.len() as u8], list].concat();
+        let both = BTreeSet::from([vec![3, 1, 0x60, 1, 2, 3], vec![1, 2, b'a', b'b', b'c']]);
+        assert_eq!(unit_names(&page(0, 0x83, &list)), Some(both.clone()));
+        assert_eq!(unit_names(&[&page(0, 0x83, &list)[..], &[0; 9]].concat()), Some(both), "what is behind it");
+        assert_eq!(unit_names(&page(0, 0x83, &port)), Some(BTreeSet::new()));
+        assert_eq!(unit_names(&page(0x20, 0x83, &list)), None, "no logical unit is there");
+        assert_eq!(unit_names(&page(0x7F, 0x83, &list)), None);
+        assert_eq!(unit_names(&page(0, 0x80, &list)), None, "another page");
+        assert_eq!(unit_names(&page(0, 0x83, &naa[..7])), None, "a part of a name");
+        assert_eq!((unit_names(&[]), unit_names(&[0, 0x83, 0, 8, 1, 3, 0, 4])), (None, None), "cut off");
+    }
+
     /// Any bytes: no panic, and no more keys than bytes that came.
     #[test]
     fn parsers_are_total() {
@@ -250,7 +304,7 @@ mod tests {
             if let Some(Keys::All(list)) = keys(&data) {
                 assert!(list.len() * 8 + 8 <= data.len());
             }
-            let _ = (reservation(&data), capabilities(&data), sense(&data));
+            let _ = (reservation(&data), capabilities(&data), sense(&data), unit_names(&data));
         }
     }
 }

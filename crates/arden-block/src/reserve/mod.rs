@@ -27,7 +27,9 @@ mod sg;
 use std::fmt;
 use std::path::Path;
 
-pub use codec::{Capabilities, Change, Keys, Kind, Query, Reservation, Sense, capabilities, keys, reservation, sense};
+pub use codec::{
+    Capabilities, Change, Keys, Kind, Query, Reservation, Sense, capabilities, keys, reservation, sense, unit_names,
+};
 pub use key::Key;
 pub use multipath::Multipath;
 pub use scsi::{Reply, Reservations, Target};

@@ -1,4 +1,4 @@
-//! A disk with persistent reservations and two paths, after SPC-4: for the tests of this module.
+//! A disk with persistent reservations and three paths, after SPC-4: for the tests of this module.
 
 use std::cell::RefCell;
 use std::io;
@@ -38,6 +38,8 @@ pub struct Disk {
     /// It cannot be reset.
     pub no_reset: bool,
     pub resets: u32,
+    /// Which disk each path leads to, if not this one: there nothing is known of it.
+    pub others: [Option<u8>; 3],
     /// By which it knows every path.
     pub name: Option<String>,
 }
@@ -147,14 +149,27 @@ impl Disk {
     }
 }
 
+/// INQUIRY, page 83h: a name of the disk and one of the port.
+fn identification(disk: u8, port: u8) -> Vec<u8> {
+    let naa = [1, 3, 0, 8, 0x60, 0, 0, 0, 0, 0, 0, disk];
+    let relative_port = [1, 0x14, 0, 4, 0, 0, 0, port];
+    [&[0, 0x83, 0, 20], &naa[..], &relative_port].concat()
+}
+
 impl Target for Path {
-    fn command(&self, cdb: &[u8; 10], data: Data<'_>) -> io::Result<Reply> {
+    fn command(&self, cdb: &[u8], data: Data<'_>) -> io::Result<Reply> {
         let mut d = self.disk.borrow_mut();
         if d.silent[self.path] {
             return Err(io::ErrorKind::NotConnected.into());
         }
         if let Some(sense) = d.errors[self.path] {
             return reply(2, Some(sense), 0);
+        }
+        if cdb[0] == 0x12 {
+            let Data::In(into) = data else { return Err(io::ErrorKind::InvalidInput.into()) };
+            let answer = identification(d.others[self.path].unwrap_or(0), self.path as u8);
+            into[..answer.len()].copy_from_slice(&answer);
+            return reply(0, None, answer.len());
         }
         if d.cannot_say[self.path] && cdb[..2] == [0x5E, 2] {
             return reply(2, Some(Sense { key: 4, code: 0x44, qualifier: 0 }), 0);

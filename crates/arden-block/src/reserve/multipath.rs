@@ -2,6 +2,11 @@
 //! registrant of its own (SPC-4, Registering): commands go by any of them, so each is registered with the same key, and a fence, which takes
 //! a key away from all who have it, takes it from each.
 //!
+//! # Paths that lead elsewhere
+//! An array may map another disk to a port than before, and the kernel does not look which disk a path leads to. So each is asked when the device
+//! is opened, which it is for each fence, registration and import. Paths to different disks are refused; one that does not say counts as
+//! one that does not answer.
+//!
 //! # Paths that do not answer
 //! * One that does not answer a question, or by an error (a port at which the disk is not, one that is not available), is passed over, and has
 //!   no key: a command that goes by it later is refused with a reservation conflict. It is never registered under an ownership that has
@@ -45,13 +50,13 @@ static UNHEARD: std::sync::LazyLock<Arc<Unheard>> = std::sync::LazyLock::new(Arc
 
 struct OnePath<T> {
     name: String,
-    /// Or why it cannot be opened: the kernel refuses a path that it has given up.
-    path: Result<Reservations<T>, String>,
+    /// Or why it is not used: the kernel does not open a path that it has given up, and it may not say which disk it leads to.
+    path: ReserveResult<Reservations<T>>,
 }
 
 impl<T: Target> OnePath<T> {
     fn ask<R>(&self, ask: impl Fn(&Reservations<T>) -> ReserveResult<R>) -> ReserveResult<R> {
-        self.path.as_ref().map_err(|why| ReserveError::Unreachable(why.clone())).and_then(ask)
+        self.path.as_ref().map_err(Clone::clone).and_then(ask)
     }
 
     fn reaches(&self) -> bool {
@@ -100,11 +105,11 @@ pub(super) fn paths_of(device: &Path) -> Option<Vec<PathBuf>> {
 
 impl Multipath<SgDisk> {
     /// # Errors
-    /// Unsupported, when one is no SCSI disk; unreachable, when there is none.
+    /// Unsupported, when one is no SCSI disk; unreachable, when there is none; failed, when they lead to different disks.
     pub(super) fn open(paths: &[PathBuf]) -> ReserveResult<Multipath<SgDisk>> {
         let one = |path: &PathBuf| {
             let opened = match Reservations::open(path) {
-                Err(ReserveError::Unreachable(why)) => Err(why),
+                Err(ReserveError::Unreachable(why)) => Err(ReserveError::Unreachable(why)),
                 opened => Ok(opened?),
             };
             Ok((path.display().to_string(), opened))
@@ -113,13 +118,30 @@ impl Multipath<SgDisk> {
         if opened.is_empty() {
             return Err(ReserveError::Unreachable("the multipath device has no path".to_string()));
         }
-        Ok(Multipath::new(opened, UNHEARD.clone()))
+        Multipath::new(opened, UNHEARD.clone())
     }
 }
 
 impl<T: Target> Multipath<T> {
-    pub(super) fn new(paths: Vec<(String, Result<Reservations<T>, String>)>, unheard: Arc<Unheard>) -> Multipath<T> {
-        Multipath { paths: paths.into_iter().map(|(name, path)| OnePath { name, path }).collect(), unheard }
+    /// # Errors
+    /// Failed, when two paths lead to different disks.
+    pub(super) fn new(
+        paths: Vec<(String, ReserveResult<Reservations<T>>)>,
+        unheard: Arc<Unheard>,
+    ) -> ReserveResult<Multipath<T>> {
+        let mut all = Vec::with_capacity(paths.len());
+        let mut first: Option<(String, BTreeSet<Vec<u8>>)> = None;
+        for (name, path) in paths {
+            let unit = path.as_ref().map_err(Clone::clone).and_then(Reservations::unit);
+            if let Ok(unit) = &unit {
+                let (other, names) = first.get_or_insert_with(|| (name.clone(), unit.clone()));
+                if names.is_disjoint(unit) {
+                    return Err(failed(format!("the paths of one device lead to different disks: {other} and {name}")));
+                }
+            }
+            all.push(OnePath { name, path: unit.and(path) });
+        }
+        Ok(Multipath { paths: all, unheard })
     }
 
     /// What the first path says that reaches the disk, or that may change something and does; else why none does. Conflict, when one was refused:
@@ -267,13 +289,17 @@ mod tests {
         Reservations::new(path.clone())
     }
 
-    fn opened(paths: &[ModelPath; 3], n: usize) -> (String, Result<Reservations<ModelPath>, String>) {
+    fn opened(paths: &[ModelPath; 3], n: usize) -> (String, ReserveResult<Reservations<ModelPath>>) {
         (format!("path {n}"), Ok(on(&paths[n])))
+    }
+
+    fn both(paths: &[ModelPath; 3]) -> ReserveResult<Multipath<ModelPath>> {
+        Multipath::new(vec![opened(paths, 0), opened(paths, 1)], Arc::default())
     }
 
     fn two() -> Two {
         let paths = paths();
-        let (a, b) = (Multipath::new(vec![opened(&paths, 0), opened(&paths, 1)], Arc::default()), on(&paths[2]));
+        let (a, b) = (both(&paths).unwrap(), on(&paths[2]));
         Two { paths, a, b }
     }
 
@@ -345,19 +371,51 @@ mod tests {
         assert_eq!((two.a.confirm(A + 1), two.take()), (Ok(()), [true, true, false]), "the next ownership has it");
     }
 
+    /// The key of such a path would be on a disk that is not the pool's, and its writes go there.
+    #[test]
+    fn paths_to_different_disks_are_refused() {
+        let paths = paths();
+        paths[0].disk.borrow_mut().others = [None, Some(1), None];
+        let why = both(&paths).err().unwrap();
+        assert!(matches!(&why, ReserveError::Failed(why) if why.contains("path 0 and path 1")), "{why}");
+        paths[0].disk.borrow_mut().others = [Some(1); 3];
+        assert!(both(&paths).is_ok(), "another disk, and one");
+        assert!(paths[0].disk.borrow().changes.is_empty());
+    }
+
+    /// It may lead anywhere.
+    #[test]
+    fn a_path_that_does_not_say_where_it_leads_gets_no_key() {
+        for (path, silent) in [(0, false), (1, false), (0, true), (1, true)] {
+            let paths = paths();
+            let sense = Sense { key: 5, code: 0x25, qualifier: 0 };
+            match silent {
+                true => paths[0].disk.borrow_mut().silent[path] = true,
+                false => paths[0].disk.borrow_mut().errors[path] = Some(sense),
+            }
+            let a = both(&paths).unwrap();
+            (paths[0].disk.borrow_mut().silent, paths[0].disk.borrow_mut().errors) = ([false; 3], [None; 3]);
+            assert_eq!((a.register(A), a.protect(A), a.keys()), (Ok(()), Ok(A), Ok(vec![A])));
+            assert_eq!(paths[0].disk.borrow().keys[path], 0);
+            let both = both(&paths).unwrap();
+            assert!(both.confirm(A).unwrap_err().to_string().contains("one came meanwhile"));
+        }
+    }
+
     /// As the kernel does with one that it has given up.
     #[test]
     fn a_path_that_cannot_be_opened_is_one_that_does_not_answer() {
         let paths = paths();
-        let (unheard, gone) = (Arc::<Unheard>::default(), || ("path 0".to_string(), Err("no such device".to_string())));
-        let a = Multipath::new(vec![gone(), opened(&paths, 1)], unheard.clone());
+        let no = || ReserveError::Unreachable("no such device".to_string());
+        let (unheard, gone) = (Arc::<Unheard>::default(), || ("path 0".to_string(), Err(no())));
+        let a = Multipath::new(vec![gone(), opened(&paths, 1)], unheard.clone()).unwrap();
         a.register(A).unwrap();
         assert_eq!((a.protect(A), a.confirm(A), a.keys()), (Ok(A), Ok(()), Ok(vec![A])));
         on(&paths[2]).register(B).unwrap();
         assert_eq!((a.fence(A, B, Absent::Ended), a.settle(A), a.known_as()), (Ok(()), Ok(()), Ok(vec![])));
         unheard.set("path 0", true);
         assert!(a.register(A + 1).unwrap_err().to_string().contains("path 0: no such device"));
-        let none = Multipath::<ModelPath>::new(vec![gone()], Arc::default());
+        let none = Multipath::<ModelPath>::new(vec![gone()], Arc::default()).unwrap();
         assert!(matches!(none.check(), Err(ReserveError::Unreachable(_))));
         assert!(matches!(none.register(A), Err(ReserveError::Unreachable(_))));
     }

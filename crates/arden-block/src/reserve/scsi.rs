@@ -4,14 +4,15 @@
 //! The kernel has ioctls of its own for reservations (`linux/pr.h`), which disks of other kinds understand too. In the kernels of
 //! Debian 12 and 13 they cannot read keys, and a fence counts only when the keys have been read. Nor do they tell what a disk can do.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use super::codec::{
-    ANSWER_BYTES_MAX, Capabilities, Change, Keys, Query, Sense, capabilities, change, keys, parameters, query,
-    reservation,
+    ANSWER_BYTES_MAX, Capabilities, Change, Keys, Query, Sense, capabilities, change, inquiry, keys, parameters, query,
+    reservation, unit_names,
 };
 use super::sg::SgDisk;
 use super::{Data, DiskPath, Kind, Reservation, ReserveError, ReserveResult, failed};
@@ -21,6 +22,8 @@ const TRIES: usize = 8;
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 /// Room for 127 keys; more are asked for when there are.
 const KEYS_ROOM: u16 = 1024;
+/// Room for the names of a logical unit: more than disks have.
+const NAMES_ROOM: u16 = 4096;
 
 pub(super) const GOOD: u8 = 0x00;
 pub(super) const CHECK_CONDITION: u8 = 0x02;
@@ -45,7 +48,7 @@ pub struct Reply {
 pub trait Target {
     /// # Errors
     /// That of the system, when the command was not sent.
-    fn command(&self, cdb: &[u8; 10], data: Data<'_>) -> io::Result<Reply>;
+    fn command(&self, cdb: &[u8], data: Data<'_>) -> io::Result<Reply>;
 
     /// LOGICAL UNIT RESET (SAM-5, Task management functions): ends all commands, of all paths. Registrations and the reservation stay.
     ///
@@ -102,6 +105,16 @@ impl<T: Target> Reservations<T> {
         self.order(Change::RegisterAndIgnoreExistingKey, 0, key, persists)
     }
 
+    /// The names of the disk that this path leads to, which no other disk has.
+    pub(super) fn unit(&self) -> ReserveResult<BTreeSet<Vec<u8>>> {
+        let mut data = vec![0; usize::from(NAMES_ROOM)];
+        let cdb = inquiry(NAMES_ROOM);
+        let moved = self.run(&cdb, |target| target.command(&cdb, Data::In(&mut data)))?;
+        unit_names(&data[..moved]).filter(|names| !names.is_empty()).ok_or_else(|| {
+            ReserveError::Unsupported("it does not say which disk it leads to (INQUIRY, page 83h)".to_string())
+        })
+    }
+
     fn ask(&self, action: Query, room: u16) -> ReserveResult<Vec<u8>> {
         let mut data = vec![0; usize::from(room)];
         let cdb = query(action, room);
@@ -116,7 +129,7 @@ impl<T: Target> Reservations<T> {
     }
 
     /// Sends a command until it was executed. Gives how many bytes were moved.
-    fn run(&self, cdb: &[u8; 10], mut send: impl FnMut(&T) -> io::Result<Reply>) -> ReserveResult<usize> {
+    fn run(&self, cdb: &[u8], mut send: impl FnMut(&T) -> io::Result<Reply>) -> ReserveResult<usize> {
         let mut last = String::new();
         for _ in 0..TRIES {
             let reply = send(&self.target).map_err(|e| ReserveError::Unreachable(e.to_string()))?;

@@ -111,7 +111,7 @@ fn check_kind(path: &Path) -> io::Result<()> {
 }
 
 impl Target for SgDisk {
-    fn command(&self, cdb: &[u8; 10], data: Data<'_>) -> io::Result<Reply> {
+    fn command(&self, cdb: &[u8], data: Data<'_>) -> io::Result<Reply> {
         let mut sense = [0_u8; SENSE_BYTES];
         let (direction, at, len) = match data {
             Data::None => (DXFER_NONE, std::ptr::null_mut(), 0),
@@ -119,11 +119,12 @@ impl Target for SgDisk {
             Data::Out(bytes) => (DXFER_TO_DEV, bytes.as_ptr().cast_mut().cast(), bytes.len()),
             Data::In(bytes) => (DXFER_FROM_DEV, bytes.as_mut_ptr().cast(), bytes.len()),
         };
+        let cmd_len = u8::try_from(cdb.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
         let dxfer_len = u32::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
         let mut header = SgIoHdr {
             interface_id: i32::from(b'S'),
             dxfer_direction: direction,
-            cmd_len: cdb.len() as u8,
+            cmd_len,
             mx_sb_len: SENSE_BYTES as u8,
             iovec_count: 0,
             dxfer_len,

@@ -150,7 +150,7 @@ fn disks_that_cannot_are_refused() {
 struct Odd(u8, Vec<u8>);
 
 impl Target for Odd {
-    fn command(&self, _: &[u8; 10], data: Data<'_>) -> io::Result<Reply> {
+    fn command(&self, _: &[u8], data: Data<'_>) -> io::Result<Reply> {
         let mut moved = 0;
         if let Data::In(into) = data {
             moved = into.len().min(self.1.len());
