@@ -25,12 +25,20 @@ const READ_AGAIN: Duration = Duration::from_secs(1);
 impl Api {
     /// Has what other nodes change come into force here, for as long as there is the API.
     pub fn follow(self: &Arc<Api>) {
+        self.follow_with(|api| async move { api.follower.catch_up_with_accounts().await.map(drop) });
+        self.follow_with(|api| async move { api.follower.catch_up().await });
+    }
+
+    fn follow_with<F: Future<Output = Result<()>> + Send>(
+        self: &Arc<Api>,
+        catch_up: impl Fn(Arc<Api>) -> F + Send + 'static,
+    ) {
         let (api, mut changes) = (Arc::downgrade(self), self.state.watch());
         changes.mark_changed();
         tokio::spawn(async move {
             while changes.changed().await.is_ok() {
                 let Some(api) = api.upgrade() else { return };
-                if let Err(e) = api.follower.catch_up().await {
+                if let Err(e) = catch_up(api).await {
                     tracing::error!("changes of the state are not read: {e}");
                     tokio::time::sleep(READ_AGAIN).await;
                     changes.mark_changed();
@@ -82,11 +90,13 @@ pub async fn answer_node(api: &Arc<Api>, question: NodeQuestion) -> Result<NodeA
     match &question {
         NodeQuestion::CatchUp => api.catch_up().await?,
         // With the password of before, whose sessions end could log on again at once.
-        NodeQuestion::CloseUserSessions(user) => match timeout(CATCH_UP_WAIT, api.follower.catch_up()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(e)) => tracing::warn!(user, "sessions end before this node has the change that ends them: {e}"),
-            Err(_) => tracing::warn!(user, "sessions end before this node has the change that ends them"),
-        },
+        NodeQuestion::CloseUserSessions(user) => {
+            match timeout(CATCH_UP_WAIT, api.follower.catch_up_with_accounts()).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(e)) => tracing::warn!(user, "sessions end before this node has the change that ends them: {e}"),
+                Err(_) => tracing::warn!(user, "sessions end before this node has the change that ends them"),
+            }
+        }
         _ => {}
     }
     api.blocking(move |api| Ok(question.answer(&*api.control))).await

@@ -5,7 +5,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex, OnceLock,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
         mpsc,
     },
 };
@@ -19,16 +19,16 @@ use super::{storage_fake::FakeStorage, *};
 use crate::{
     address::AddressAtNode,
     api::routes::{Answer, routes},
-    cluster::NoCluster,
+    cluster::{NoCluster, NodeQuestion},
     error::Result,
     model::{Id, Metric, OpenInfo, SessionInfo, Share},
     secret,
     state::{Change, Commit, Contents, MemoryStore, Revision, StateStore},
 };
 
-/// A server with one session and one open that records its notices.
+/// A server with one session and one open that records its notices. Its shares wait for as long as the last is set.
 #[derive(Default)]
-struct Fake(Mutex<Vec<String>>, OnceLock<Arc<State>>);
+struct Fake(Mutex<Vec<String>>, OnceLock<Arc<State>>, AtomicBool);
 
 impl Fake {
     fn note(&self, text: String) {
@@ -56,6 +56,9 @@ impl Control for Fake {
         Ok(())
     }
     fn shares_changed(&self) {
+        for _ in (0..4000).take_while(|_| self.2.load(Ordering::Relaxed)) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         self.note("shares".to_string());
     }
     fn accounts_changed(&self) {
@@ -454,7 +457,36 @@ async fn a_change_is_in_force_at_every_node_when_it_is_answered() {
     assert_eq!(change("POST", "/v1/users", json!({"name": "a", "password": "x"})).await, 201);
     f.told();
     assert_eq!(change("PATCH", "/v1/users/a", json!({"password": "y"})).await, 200);
-    assert_eq!(f.told(), [&told[..], &["sessions of a"]].concat());
+    assert_eq!(f.told(), [&told[..2], &["sessions of a"], &told[2..]].concat());
+}
+
+/// Shares may wait for a disk. Users and passwords do not wait for shares, nor do sessions that end because of them.
+#[tokio::test]
+async fn accounts_do_not_wait_for_shares() {
+    let store = Arc::new(MemoryStore::default());
+    let f = Fixture::new();
+    let follows = api(&f.fake, Arc::new(State::on(store.clone()).unwrap()), Arc::new(FakeStorage::default()));
+    let there = State::on(store).unwrap();
+    let add = |name| {
+        there.change(|s| s.add_user(&serde_json::from_value(json!({"name": name, "password": "x"})).unwrap())).unwrap();
+    };
+    let has = async |user: &str| {
+        while follows.state.snapshot().user(user).is_err() || !f.told().contains(&"accounts".to_string()) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    f.fake.2.store(true, Ordering::Relaxed);
+    follows.follow();
+    for user in ["a", "b"] {
+        add(user);
+        tokio::time::timeout(Duration::from_secs(30), has(user)).await.expect("the change is in force");
+    }
+    let close = NodeQuestion::CloseUserSessions("a".to_string());
+    let closed = tokio::time::timeout(Duration::from_secs(3), answer_node(&follows, close)).await;
+    assert!(closed.is_ok() && f.told() == ["sessions of a"]);
+    f.fake.2.store(false, Ordering::Relaxed);
+    follows.catch_up().await.unwrap();
+    assert!(f.told().contains(&"shares".to_string()));
 }
 
 /// A watch of etcd that is late tells late who owns the pools. What the state has does not wait for it.
