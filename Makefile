@@ -34,8 +34,8 @@ check:
 	scripts/tidy
 	scripts/chart --check
 
-unit: # Without the tests in documentation: there are none, and each crate takes seconds to say so.
-	cargo test --workspace --lib --bins --tests
+unit:
+	tests/unit
 
 # The release build takes what processor time unit tests leave, as many of them wait.
 .PHONY: build-beside

@@ -41,7 +41,7 @@ until_true() {
 launch() {
   "$ARDEN" --state "$STATE" serve --listen "$LISTEN:$PORT" >>"$WORK/server.log" 2>&1 &
   server_pid=$!
-  until_true 10 arden status || { cat "$WORK/server.log"; fail "the daemon does not answer"; }
+  until_true 60 arden status || { cat "$WORK/server.log"; fail "the daemon does not answer"; }
 }
 
 start() {

@@ -24,7 +24,7 @@ note "a target that costs nothing"
 # By the processor's time, so that it does not matter what else the machine does meanwhile; the best of three.
 measure run database --target null --block 4k --outstanding 32 --warm-up 100ms --duration 500ms --rounds 3 --out null.json
 rate=$(field null.json "int(1e6 / min(r['client_cpu_us'] for r in d['points'][0]['rounds']))")
-((rate >= 150000)) || fail "$rate operations a second of one processor against nothing"
+((rate >= 70000)) || fail "$rate operations a second of one processor against nothing"
 
 note "files and shares, data compared, nothing left behind"
 measure run all --target "$WORK/tmp" --outstanding 1,8 --file-size 8m --verify "${short[@]}" --out file.json

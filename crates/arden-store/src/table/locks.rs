@@ -371,7 +371,8 @@ mod tests {
                 set.unlock(OpenId(1 + i % 2 * u64::from(name != "own")), &make(i), &mut Vec::new()).unwrap();
             }
             assert!(set.is_empty());
-            assert!(t.elapsed().as_millis() < 1500, "{name}: {:?}", t.elapsed());
+            // A pass over all of them for each takes minutes.
+            assert!(t.elapsed().as_secs() < 10, "{name}: {:?}", t.elapsed());
         }
     }
 
@@ -386,6 +387,6 @@ mod tests {
             assert!(set.blocks_io(OpenId(2), i * 10 + 4, 1, false));
             assert!(!set.blocks_io(OpenId(2), i * 10 + 5, 5, true));
         }
-        assert!(t.elapsed().as_secs() < 5, "{:?}", t.elapsed());
+        assert!(t.elapsed().as_secs() < 20, "{:?}", t.elapsed());
     }
 }

@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 use super::{Reply, Req};
 
 /// An answer of another engine that has to come is awaited so long.
-const ELSEWHERE_WAIT: Duration = Duration::from_secs(10);
+const ELSEWHERE_WAIT: Duration = Duration::from_secs(15);
 /// So long is looked for what another engine may say or not, while it has something to do: a test may hold it up.
 const ELSEWHERE_LOOK: Duration = Duration::from_secs(3);
 

@@ -81,7 +81,7 @@ fn loop_devices_are_disks() {
     let mut o = Oracle::new(32 << 20);
     let load = |d: &Daemon, o: &mut Oracle, seed| {
         let mut nbd = Nbd::connect(&d.dir.join("s")).expect("the export answers");
-        assert!(o.load(&mut nbd, &mut Random(seed), Duration::from_millis(1500)) > 10);
+        assert!(o.load(&mut nbd, &mut Random(seed), Duration::from_secs(3)) > 10);
         assert_eq!(o.verify(&mut nbd), Ok(true), "{}", d.log());
     };
     load(&d, &mut o, 1);

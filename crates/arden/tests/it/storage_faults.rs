@@ -21,7 +21,7 @@ fn under_load(d: &Daemon, spaces: &mut [(&str, Oracle)], seed: u64, fault: impl 
                 let path = d.dir.join(*name);
                 s.spawn(move || {
                     let mut nbd = Nbd::connect(&path).expect("the export answers");
-                    o.load(&mut nbd, &mut Random(seed + i as u64), Duration::from_millis(1500))
+                    o.load(&mut nbd, &mut Random(seed + i as u64), Duration::from_secs(3))
                 })
             })
             .collect();
@@ -173,8 +173,8 @@ fn a_disk_that_answers_slowly_is_reported_spared_and_read_again_when_it_recovers
         begun.elapsed()
     };
     // The first copy of everything is on this disk.
-    let (said, delay) = (d.delays().join("d0"), Duration::from_millis(200));
-    std::fs::write(&said, "200").expect("a delay");
+    let (said, delay) = (d.delays().join("d0"), Duration::from_millis(500));
+    std::fs::write(&said, "500").expect("a delay");
     d.wait(20, "the slow disk is known", |d| {
         read();
         slow(d)
