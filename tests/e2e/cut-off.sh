@@ -7,7 +7,7 @@ source "$ROOT/tests/nodes.sh"
 [[ $SERVER == arden ]] || skip "needs Arden"
 readonly LEASE=3
 # The lease at etcd, what nodes take to read that it has ended, and a busy machine.
-readonly SOON=$((LEASE + 12))
+readonly SOON=$((LEASE + 4))
 declare -A pid port=([n1]=$(free_port) [n2]=$(free_port) [copy]=$(free_port)) nodes=([n1]=$(free_port) [n2]=$(free_port) [copy]=$(free_port))
 end_all() { for p in "${pid[@]}"; do kill -9 "$p" 2>/dev/null || true; done; }
 trap 'status=$?; end_all; (exit $status); on_exit' EXIT
@@ -71,7 +71,7 @@ hold; ! takes >/dev/null || fail "the file is not held"
 kill -STOP "${pid[proxy]}"; began=$(date +%s%N)
 until_true $SOON takes || fail "what a client of the node had open is not free after the lease"
 echo "free after $((($(date +%s%N) - began) / 1000000)) ms"
-until_true 20 grep -q lost "$WORK/hold" || fail "the client of the node goes on"
+until_true 4 grep -q lost "$WORK/hold" || fail "the client of the node goes on"
 hold_ends
 at n1 user passwd other --password after >/dev/null
 ! lists n2 other%before >"$WORK/tmp/out" 2>&1 || { cat "$WORK/tmp/out"; fail "a password of before is good"; }

@@ -102,7 +102,7 @@ says 'of-e3' at n1 user list || fail "a change was lost"
 
 note "the quorum is lost"
 member_down e1; member_down e2
-until_true $((LEASE * 2 + 10)) bash -c "! '$ARDEN' --state '$WORK/n1' pool list --json | grep -q '\"state\": *\"owned\"'" || fail "the owner goes on without a quorum"
+until_true $((LEASE * 2 + 2)) bash -c "! '$ARDEN' --state '$WORK/n1' pool list --json | grep -q '\"state\": *\"owned\"'" || fail "the owner goes on without a quorum"
 expect 1 "a change without a quorum" at n2 user add nobody --password pw
 grep -qi 'etcd' "$WORK/tmp/out" || { cat "$WORK/tmp/out"; fail "etcd is not named"; }
 sleep 1; stopped=$(records); sleep 2

@@ -53,7 +53,7 @@ target_up disk /back/disk 67108864 3
 truncate -s 64m /back/bad
 target_up bad /back/bad 67108864 1
 multipath_up wrong "$(path_of disk 1)" "$(path_of bad 1)"
-/job/reservations refuse "$(multipath_of wrong)"
+/job/reservations wrong "$(multipath_of wrong)"
 dmsetup remove --noudevsync wrong
 multipath_up disk "$(path_of disk 1)" "$(path_of disk 2)"
 /job/reservations multipath "$(multipath_of disk)" "$(path_of disk 3)" /back "$(path_of disk 2)" || { dmesg | tail -n 30; dmsetup status; exit 1; }

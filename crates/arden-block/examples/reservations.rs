@@ -286,6 +286,13 @@ fn same(path: &Path) {
     say(&format!("refused: {why}"));
 }
 
+/// A device of several paths, which lead to different disks.
+fn wrong(path: &Path) {
+    let why = disk(path).register(1).expect_err("it is refused");
+    assert!(why.to_string().contains("different disks"), "{why}");
+    say(&format!("refused: {why}"));
+}
+
 fn main() {
     let mut args: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
     if args.first().is_some_and(|a| a.as_os_str() == "nvme") {
@@ -300,9 +307,10 @@ fn main() {
         [what, a] if what.as_os_str() == "steal" => steal(a),
         [what, a] if what.as_os_str() == "clear" => clear(a),
         [what, a] if what.as_os_str() == "same" => same(a),
+        [what, a] if what.as_os_str() == "wrong" => wrong(a),
         [what, a] if what.as_os_str() == "refuse" => {
             let why = reserve::open(a, protocol(false)).and_then(|d| d.check()).expect_err("it is refused");
-            assert!(matches!(why, ReserveError::Unsupported(_) | ReserveError::Failed(_)), "{why}");
+            assert!(matches!(why, ReserveError::Unsupported(_)), "{why}");
             say(&format!("refused: {why}"));
         }
         _ => panic!("see the first lines of this program"),

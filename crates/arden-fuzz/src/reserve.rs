@@ -17,7 +17,7 @@ pub fn answer(data: &[u8]) {
     if let Some(Some(held)) = reservation(data) {
         assert_eq!(data[8..16], held.key.to_be_bytes());
     }
-    let names = unit_names(data).unwrap_or_default();
+    let names = unit_names(data).map_or_else(Default::default, |told| told.names);
     assert!(names.iter().map(|name| name.len() + 2).sum::<usize>() + 4 <= data.len().max(4));
     let _ = (capabilities(data), sense(data));
 }

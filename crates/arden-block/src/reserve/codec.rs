@@ -153,27 +153,41 @@ pub fn capabilities(data: &[u8]) -> Option<Capabilities> {
     Some(Capabilities { persists: data[2] & 0x01 != 0, registrants_only: !types_are_told || data[4] & 0x20 != 0 })
 }
 
-/// The names of the logical unit that a path leads to, by which it is told from all others: its designators of the types T10, EUI-64,
-/// NAA and SCSI name string, each with its type and code set. Those of ports are others on each path. `None`: the answer is
-/// something else, or of a path at which there is no logical unit.
-pub fn unit_names(data: &[u8]) -> Option<BTreeSet<Vec<u8>>> {
+/// The names of a logical unit, and how many bytes the whole answer has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnitNames {
+    pub names: BTreeSet<Vec<u8>>,
+    pub bytes: usize,
+}
+
+/// The names of the logical unit that a path leads to, by which it is told from all others, each with its type and code set: its
+/// designators of the types NAA, EUI-64 and SCSI name string, as far as they came. Those that only the vendor or this place tells from
+/// others (T10, NAA 3h) count where there is no other. Those of ports are others on each path. `None`: the answer is something else, or of
+/// a path at which there is no logical unit.
+pub fn unit_names(data: &[u8]) -> Option<UnitNames> {
     const HEADER_BYTES: usize = 4;
     let is_connected = data.first()? >> 5 == 0;
-    let bytes = usize::from(u16::from_be_bytes([*data.get(2)?, *data.get(3)?]));
-    let mut rest = data.get(HEADER_BYTES..HEADER_BYTES + bytes)?;
+    let bytes = HEADER_BYTES + usize::from(u16::from_be_bytes([*data.get(2)?, *data.get(3)?]));
     if data[1] != DEVICE_IDENTIFICATION || !is_connected {
         return None;
     }
-    let mut names = BTreeSet::new();
+    let mut rest = &data[HEADER_BYTES..bytes.min(data.len())];
+    let (mut names, mut weak) = (BTreeSet::new(), BTreeSet::new());
     while let Some((head, all)) = rest.split_first_chunk::<HEADER_BYTES>() {
-        let (name, others) = all.split_at_checked(usize::from(head[3]))?;
-        let (code_set, of, kind) = (head[0] & 0x0F, head[1] >> 4 & 3, head[1] & 0x0F);
-        if of == 0 && matches!(kind, 1 | 2 | 3 | 8) && name.iter().any(|b| *b != 0) {
-            names.insert([&[kind, code_set], name].concat());
-        }
+        let Some((name, others)) = all.split_at_checked(usize::from(head[3])) else { break };
         rest = others;
+        let (code_set, of, kind) = (head[0] & 0x0F, head[1] >> 4 & 3, head[1] & 0x0F);
+        if of != 0 || name.iter().all(|b| matches!(b, 0 | b' ' | b'0')) {
+            continue;
+        }
+        let named = [&[kind, code_set], name].concat();
+        match (kind, name[0] >> 4) {
+            (1, _) | (3, 3) => weak.insert(named),
+            (2 | 3 | 8, _) => names.insert(named),
+            _ => false,
+        };
     }
-    Some(names)
+    Some(UnitNames { names: if names.is_empty() { weak } else { names }, bytes })
 }
 
 /// Why a command ended with CHECK CONDITION: sense key, additional sense code, its qualifier.
@@ -281,15 +295,21 @@ mod tests {
         let (group, empty) = ([0x01, 0x06, 0, 4, 0, 0, 0, 9], [0x01, 0x03, 0, 4, 0, 0, 0, 0]);
         let list = [&naa[..], &port, &vendor, &group, &empty].concat();
         let page = |first: u8, page: u8, list: &[u8]| [&[first, page, 0, list.len() as u8], list].concat();
-        let both = BTreeSet::from([vec![3, 1, 0x60, 1, 2, 3], vec![1, 2, b'a', b'b', b'c']]);
-        assert_eq!(unit_names(&page(0, 0x83, &list)), Some(both.clone()));
-        assert_eq!(unit_names(&[&page(0, 0x83, &list)[..], &[0; 9]].concat()), Some(both), "what is behind it");
-        assert_eq!(unit_names(&page(0, 0x83, &port)), Some(BTreeSet::new()));
+        let of = |data: &[u8]| unit_names(data).map(|told| told.names);
+        let [strong, weak] =
+            [vec![3, 1, 0x60, 1, 2, 3], vec![1, 2, b'a', b'b', b'c']].map(|name| BTreeSet::from([name]));
+        assert_eq!(of(&page(0, 0x83, &list)), Some(strong.clone()), "the vendor's name says less");
+        assert_eq!(of(&page(0, 0x83, &list[8..])), Some(weak), "and counts alone");
+        assert_eq!(of(&[&page(0, 0x83, &list)[..], &[0; 9]].concat()), Some(strong.clone()), "what is behind it");
+        let cut = &page(0, 0x83, &list)[..17];
+        let told = unit_names(cut).unwrap();
+        assert_eq!((told.names, told.bytes), (strong, 4 + list.len()), "as far as it came");
+        assert_eq!(of(&page(0, 0x83, &port)), Some(BTreeSet::new()));
         assert_eq!(unit_names(&page(0x20, 0x83, &list)), None, "no logical unit is there");
         assert_eq!(unit_names(&page(0x7F, 0x83, &list)), None);
         assert_eq!(unit_names(&page(0, 0x80, &list)), None, "another page");
-        assert_eq!(unit_names(&page(0, 0x83, &naa[..7])), None, "a part of a name");
-        assert_eq!((unit_names(&[]), unit_names(&[0, 0x83, 0, 8, 1, 3, 0, 4])), (None, None), "cut off");
+        assert_eq!(of(&page(0, 0x83, &naa[..7])), Some(BTreeSet::new()), "a part of a name");
+        assert_eq!((unit_names(&[]), unit_names(&[0, 0x83, 0])), (None, None), "cut off");
     }
 
     /// Any bytes: no panic, and no more keys than bytes that came.

@@ -28,7 +28,8 @@ use std::fmt;
 use std::path::Path;
 
 pub use codec::{
-    Capabilities, Change, Keys, Kind, Query, Reservation, Sense, capabilities, keys, reservation, sense, unit_names,
+    Capabilities, Change, Keys, Kind, Query, Reservation, Sense, UnitNames, capabilities, keys, reservation, sense,
+    unit_names,
 };
 pub use key::Key;
 pub use multipath::Multipath;

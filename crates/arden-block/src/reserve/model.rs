@@ -40,6 +40,9 @@ pub struct Disk {
     pub resets: u32,
     /// Which disk each path leads to, if not this one: there nothing is known of it.
     pub others: [Option<u8>; 3],
+    /// Paths that do not say where they lead.
+    pub nameless: [bool; 3],
+    pub inquiries: u32,
     /// By which it knows every path.
     pub name: Option<String>,
 }
@@ -167,6 +170,10 @@ impl Target for Path {
         }
         if cdb[0] == 0x12 {
             let Data::In(into) = data else { return Err(io::ErrorKind::InvalidInput.into()) };
+            d.inquiries += 1;
+            if d.nameless[self.path] {
+                return reply(2, Some(Sense { key: 5, code: 0x24, qualifier: 0 }), 0);
+            }
             let answer = identification(d.others[self.path].unwrap_or(0), self.path as u8);
             into[..answer.len()].copy_from_slice(&answer);
             return reply(0, None, answer.len());

@@ -3,9 +3,10 @@
 //! a key away from all who have it, takes it from each.
 //!
 //! # Paths that lead elsewhere
-//! An array may map another disk to a port than before, and the kernel does not look which disk a path leads to. So each is asked when the device
-//! is opened, which it is for each fence, registration and import. Paths to different disks are refused; one that does not say counts as
-//! one that does not answer.
+//! An array may map another disk to a port than before, and the kernel does not look which disk a path leads to. So each is asked before it is
+//! registered, and once more before the disk is written to. Paths to different disks are refused. One that does not say gets no key, like
+//! one that does not answer; where it answers otherwise, the disk is not written to, as commands go by it. A fence goes by paths that have the
+//! key, so they were asked.
 //!
 //! # Paths that do not answer
 //! * One that does not answer a question, or by an error (a port at which the disk is not, one that is not available), is passed over, and has
@@ -50,13 +51,13 @@ static UNHEARD: std::sync::LazyLock<Arc<Unheard>> = std::sync::LazyLock::new(Arc
 
 struct OnePath<T> {
     name: String,
-    /// Or why it is not used: the kernel does not open a path that it has given up, and it may not say which disk it leads to.
-    path: ReserveResult<Reservations<T>>,
+    /// Or why it cannot be opened: the kernel refuses a path that it has given up.
+    path: Result<Reservations<T>, String>,
 }
 
 impl<T: Target> OnePath<T> {
     fn ask<R>(&self, ask: impl Fn(&Reservations<T>) -> ReserveResult<R>) -> ReserveResult<R> {
-        self.path.as_ref().map_err(Clone::clone).and_then(ask)
+        self.path.as_ref().map_err(|why| ReserveError::Unreachable(why.clone())).and_then(ask)
     }
 
     fn reaches(&self) -> bool {
@@ -105,11 +106,11 @@ pub(super) fn paths_of(device: &Path) -> Option<Vec<PathBuf>> {
 
 impl Multipath<SgDisk> {
     /// # Errors
-    /// Unsupported, when one is no SCSI disk; unreachable, when there is none; failed, when they lead to different disks.
+    /// Unsupported, when one is no SCSI disk; unreachable, when there is none.
     pub(super) fn open(paths: &[PathBuf]) -> ReserveResult<Multipath<SgDisk>> {
         let one = |path: &PathBuf| {
             let opened = match Reservations::open(path) {
-                Err(ReserveError::Unreachable(why)) => Err(ReserveError::Unreachable(why)),
+                Err(ReserveError::Unreachable(why)) => Err(why),
                 opened => Ok(opened?),
             };
             Ok((path.display().to_string(), opened))
@@ -118,30 +119,34 @@ impl Multipath<SgDisk> {
         if opened.is_empty() {
             return Err(ReserveError::Unreachable("the multipath device has no path".to_string()));
         }
-        Multipath::new(opened, UNHEARD.clone())
+        Ok(Multipath::new(opened, UNHEARD.clone()))
     }
 }
 
 impl<T: Target> Multipath<T> {
+    pub(super) fn new(paths: Vec<(String, Result<Reservations<T>, String>)>, unheard: Arc<Unheard>) -> Multipath<T> {
+        Multipath { paths: paths.into_iter().map(|(name, path)| OnePath { name, path }).collect(), unheard }
+    }
+
+    /// The paths, each with why it does not say which disk it leads to, if so.
+    ///
     /// # Errors
-    /// Failed, when two paths lead to different disks.
-    pub(super) fn new(
-        paths: Vec<(String, ReserveResult<Reservations<T>>)>,
-        unheard: Arc<Unheard>,
-    ) -> ReserveResult<Multipath<T>> {
-        let mut all = Vec::with_capacity(paths.len());
-        let mut first: Option<(String, BTreeSet<Vec<u8>>)> = None;
-        for (name, path) in paths {
-            let unit = path.as_ref().map_err(Clone::clone).and_then(Reservations::unit);
+    /// Failed, when they lead to different disks.
+    fn asked(&self) -> ReserveResult<Vec<(&OnePath<T>, ReserveResult<()>)>> {
+        let mut first: Option<(&str, BTreeSet<Vec<u8>>)> = None;
+        let mut all = Vec::with_capacity(self.paths.len());
+        for path in &self.paths {
+            let unit = path.ask(Reservations::unit);
             if let Ok(unit) = &unit {
-                let (other, names) = first.get_or_insert_with(|| (name.clone(), unit.clone()));
+                let (other, names) = first.get_or_insert_with(|| (&path.name, unit.clone()));
                 if names.is_disjoint(unit) {
-                    return Err(failed(format!("the paths of one device lead to different disks: {other} and {name}")));
+                    let (name, why) = (&path.name, "the paths of one device lead to different disks");
+                    return Err(failed(format!("{why}: {other} and {name}")));
                 }
             }
-            all.push(OnePath { name, path: unit.and(path) });
+            all.push((path, unit.map(drop)));
         }
-        Ok(Multipath { paths: all, unheard })
+        Ok(all)
     }
 
     /// What the first path says that reaches the disk, or that may change something and does; else why none does. Conflict, when one was refused:
@@ -180,14 +185,14 @@ impl<T: Target> DiskPath for Multipath<T> {
     /// For each path that reaches the disk.
     fn register(&self, key: u64) -> ReserveResult<()> {
         let (mut registered, mut failures) = (false, Failures::default());
-        let (first, others) = self.paths.iter().partition::<Vec<_>, _>(|p| self.unheard.has(&p.name));
-        for path in first.into_iter().chain(others) {
+        let (first, others) = self.asked()?.into_iter().partition::<Vec<_>, _>(|p| self.unheard.has(&p.0.name));
+        for (path, said) in first.into_iter().chain(others) {
             let (name, is_unheard) = (&path.name, self.unheard.has(&path.name));
             let unknown = |e: &str| {
                 let why = "whether this path is registered is not known, so none is used before it answers";
                 Err(ReserveError::Unreachable(format!("{name}: {e}; {why}")))
             };
-            let persists = match path.ask(Reservations::persists) {
+            let persists = match said.and_then(|()| path.ask(Reservations::persists)) {
                 Ok(persists) => persists,
                 Err(ReserveError::Unreachable(e)) if is_unheard => return unknown(&e),
                 Err(e) if is_unheard => return unknown(&e.to_string()),
@@ -256,6 +261,13 @@ impl<T: Target> DiskPath for Multipath<T> {
 
     /// A path that came after the registration has no key, and commands go by it.
     fn confirm(&self, key: u64) -> ReserveResult<()> {
+        for (path, said) in self.asked()? {
+            if let Err(why) = said
+                && path.reaches()
+            {
+                return Err(failed(format!("{}: {why}, and commands go by it", path.name)));
+            }
+        }
         only_key(self, key)?;
         let registered = self.keys()?.iter().filter(|k| **k == key).count();
         let reach = self.paths.iter().filter(|p| p.reaches()).count();
@@ -289,17 +301,17 @@ mod tests {
         Reservations::new(path.clone())
     }
 
-    fn opened(paths: &[ModelPath; 3], n: usize) -> (String, ReserveResult<Reservations<ModelPath>>) {
+    fn opened(paths: &[ModelPath; 3], n: usize) -> (String, Result<Reservations<ModelPath>, String>) {
         (format!("path {n}"), Ok(on(&paths[n])))
     }
 
-    fn both(paths: &[ModelPath; 3]) -> ReserveResult<Multipath<ModelPath>> {
+    fn both(paths: &[ModelPath; 3]) -> Multipath<ModelPath> {
         Multipath::new(vec![opened(paths, 0), opened(paths, 1)], Arc::default())
     }
 
     fn two() -> Two {
         let paths = paths();
-        let (a, b) = (both(&paths).unwrap(), on(&paths[2]));
+        let (a, b) = (both(&paths), on(&paths[2]));
         Two { paths, a, b }
     }
 
@@ -374,48 +386,65 @@ mod tests {
     /// The key of such a path would be on a disk that is not the pool's, and its writes go there.
     #[test]
     fn paths_to_different_disks_are_refused() {
-        let paths = paths();
-        paths[0].disk.borrow_mut().others = [None, Some(1), None];
-        let why = both(&paths).err().unwrap();
+        let two = two();
+        let leads = |others| two.paths[0].disk.borrow_mut().others = others;
+        leads([None, Some(1), None]);
+        let why = two.a.register(A).unwrap_err();
         assert!(matches!(&why, ReserveError::Failed(why) if why.contains("path 0 and path 1")), "{why}");
-        paths[0].disk.borrow_mut().others = [Some(1); 3];
-        assert!(both(&paths).is_ok(), "another disk, and one");
-        assert!(paths[0].disk.borrow().changes.is_empty());
+        assert!(two.paths[0].disk.borrow().changes.is_empty());
+        leads([Some(1); 3]);
+        assert_eq!((two.a.register(A), two.a.protect(A), two.a.confirm(A)), (Ok(()), Ok(A), Ok(())), "one disk");
+        leads([Some(1), None, None]);
+        assert!(two.a.confirm(A).unwrap_err().to_string().contains("path 0 and path 1"), "it is mapped anew meanwhile");
     }
 
     /// It may lead anywhere.
     #[test]
     fn a_path_that_does_not_say_where_it_leads_gets_no_key() {
-        for (path, silent) in [(0, false), (1, false), (0, true), (1, true)] {
-            let paths = paths();
-            let sense = Sense { key: 5, code: 0x25, qualifier: 0 };
-            match silent {
-                true => paths[0].disk.borrow_mut().silent[path] = true,
-                false => paths[0].disk.borrow_mut().errors[path] = Some(sense),
-            }
-            let a = both(&paths).unwrap();
-            (paths[0].disk.borrow_mut().silent, paths[0].disk.borrow_mut().errors) = ([false; 3], [None; 3]);
-            assert_eq!((a.register(A), a.protect(A), a.keys()), (Ok(()), Ok(A), Ok(vec![A])));
-            assert_eq!(paths[0].disk.borrow().keys[path], 0);
-            let both = both(&paths).unwrap();
-            assert!(both.confirm(A).unwrap_err().to_string().contains("one came meanwhile"));
+        for path in [0, 1] {
+            let two = two();
+            let names = |no| two.paths[0].disk.borrow_mut().nameless[path] = no;
+            names(true);
+            assert_eq!((two.a.register(A), two.a.protect(A), two.a.keys()), (Ok(()), Ok(A), Ok(vec![A])));
+            assert_eq!(two.paths[0].disk.borrow().keys[path], 0);
+            let why = two.a.confirm(A).unwrap_err().to_string();
+            assert!(why.contains(&format!("path {path}")) && why.contains("commands go by it"), "{why}");
+            two.silence(path, true);
+            assert_eq!(two.a.confirm(A), Ok(()), "nothing goes by it");
+            two.silence(path, false);
+            names(false);
+            assert!(two.a.confirm(A).unwrap_err().to_string().contains("one came meanwhile"));
         }
+    }
+
+    /// Who looks whether a key is gone has to know soon, and asks the first path that answers alone.
+    #[test]
+    fn keys_and_names_of_a_machine_are_told_without_asking_where_paths_lead() {
+        let two = Two::owned_by_a();
+        two.paths[0].disk.borrow_mut().name = Some("iscsi:a".to_string());
+        two.paths[0].disk.borrow_mut().others = [None, Some(1), None];
+        two.paths[0].disk.borrow_mut().inquiries = 0;
+        two.silence(0, true);
+        assert_eq!((two.a.keys(), two.a.known_as()), (Ok(vec![A, A]), Ok(vec!["iscsi:a".to_string()])));
+        two.b.register(B).unwrap();
+        two.silence(0, false);
+        assert_eq!(two.a.fence(A, B, Absent::Ended), Ok(()));
+        assert_eq!(two.paths[0].disk.borrow().inquiries, 0);
     }
 
     /// As the kernel does with one that it has given up.
     #[test]
     fn a_path_that_cannot_be_opened_is_one_that_does_not_answer() {
         let paths = paths();
-        let no = || ReserveError::Unreachable("no such device".to_string());
-        let (unheard, gone) = (Arc::<Unheard>::default(), || ("path 0".to_string(), Err(no())));
-        let a = Multipath::new(vec![gone(), opened(&paths, 1)], unheard.clone()).unwrap();
+        let (unheard, gone) = (Arc::<Unheard>::default(), || ("path 0".to_string(), Err("no such device".to_string())));
+        let a = Multipath::new(vec![gone(), opened(&paths, 1)], unheard.clone());
         a.register(A).unwrap();
         assert_eq!((a.protect(A), a.confirm(A), a.keys()), (Ok(A), Ok(()), Ok(vec![A])));
         on(&paths[2]).register(B).unwrap();
         assert_eq!((a.fence(A, B, Absent::Ended), a.settle(A), a.known_as()), (Ok(()), Ok(()), Ok(vec![])));
         unheard.set("path 0", true);
         assert!(a.register(A + 1).unwrap_err().to_string().contains("path 0: no such device"));
-        let none = Multipath::<ModelPath>::new(vec![gone()], Arc::default()).unwrap();
+        let none = Multipath::<ModelPath>::new(vec![gone()], Arc::default());
         assert!(matches!(none.check(), Err(ReserveError::Unreachable(_))));
         assert!(matches!(none.register(A), Err(ReserveError::Unreachable(_))));
     }

@@ -22,8 +22,8 @@ const TRIES: usize = 8;
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 /// Room for 127 keys; more are asked for when there are.
 const KEYS_ROOM: u16 = 1024;
-/// Room for the names of a logical unit: more than disks have.
-const NAMES_ROOM: u16 = 4096;
+/// Room for the names of a logical unit that a disk of any age understands; more is asked for when there are no names in it.
+const NAMES_ROOM: u16 = 252;
 
 pub(super) const GOOD: u8 = 0x00;
 pub(super) const CHECK_CONDITION: u8 = 0x02;
@@ -107,12 +107,22 @@ impl<T: Target> Reservations<T> {
 
     /// The names of the disk that this path leads to, which no other disk has.
     pub(super) fn unit(&self) -> ReserveResult<BTreeSet<Vec<u8>>> {
-        let mut data = vec![0; usize::from(NAMES_ROOM)];
-        let cdb = inquiry(NAMES_ROOM);
-        let moved = self.run(&cdb, |target| target.command(&cdb, Data::In(&mut data)))?;
-        unit_names(&data[..moved]).filter(|names| !names.is_empty()).ok_or_else(|| {
-            ReserveError::Unsupported("it does not say which disk it leads to (INQUIRY, page 83h)".to_string())
-        })
+        let mut room = NAMES_ROOM;
+        loop {
+            let mut data = vec![0; usize::from(room)];
+            let cdb = inquiry(room);
+            let moved = self.run(&cdb, |target| target.command(&cdb, Data::In(&mut data)))?;
+            match unit_names(&data[..moved]) {
+                Some(told) if !told.names.is_empty() => return Ok(told.names),
+                Some(told) if told.bytes > usize::from(room) && told.bytes <= ANSWER_BYTES_MAX => {
+                    room = told.bytes as u16;
+                }
+                _ => {
+                    let why = "it does not say which disk it leads to (INQUIRY, page 83h)";
+                    return Err(ReserveError::Unsupported(why.to_string()));
+                }
+            }
+        }
     }
 
     fn ask(&self, action: Query, room: u16) -> ReserveResult<Vec<u8>> {

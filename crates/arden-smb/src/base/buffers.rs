@@ -13,6 +13,12 @@ use crate::base::{
     usage::Bound,
 };
 
+/// `bytes` as they are to be kept: in a buffer of their own where they are less than half of the one that they are in. Cut where it stands,
+/// that one would keep the allocator from using the space behind for another as large.
+pub fn fitted(bytes: Vec<u8>) -> Vec<u8> {
+    if bytes.capacity() / 2 > bytes.len() { bytes.as_slice().to_vec() } else { bytes }
+}
+
 /// Buffers of all users.
 pub struct Buffers(Shares<Waiting, ranks::Buffers>);
 

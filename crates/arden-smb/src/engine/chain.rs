@@ -15,7 +15,7 @@ use crate::{
         grants::Granting,
         status,
         time::Time,
-        usage::{Charge, Kind},
+        usage::{Charge, Kind, Refused},
     },
     engine::{commits::Commits, logons},
     handlers::run::{Here, INLINE_WEIGHT_MAX, InFlight, NOT_SERVED, weight},
@@ -84,6 +84,8 @@ impl Bytes<'_> {
     fn into_owned(self) -> Vec<u8> {
         match self {
             Bytes::Borrowed(b) => b.to_vec(),
+            // Its buffer may be one of larger messages.
+            Bytes::Lent(v) if v.capacity() / 2 > v.len() => v.as_slice().to_vec(),
             Bytes::Lent(v) => std::mem::take(v),
             Bytes::Owned(v) => v,
         }
@@ -226,7 +228,8 @@ fn run(mut message: Bytes<'_>, mut state: State, out: &mut Vec<u8>, may_block: b
             }
             Outcome::After => {
                 state.drop_response(out, base);
-                if state.charge_wait(message.get().len()) {
+                let begun = state.frame.start.map_or(0, |at| out.len() - at);
+                if state.charge_wait(message.get().len() + begun) {
                     let out = state.begun_frame(out);
                     return run_after(message, state, out);
                 }
@@ -540,6 +543,15 @@ impl State {
         let charges = charge(Kind::Waits, 1).and_then(|one| Ok([one, charge(Kind::WaitBytes, bytes)?]));
         self.waiting = charges.ok();
         self.waiting.is_some()
+    }
+
+    /// The user pays for answers that leave before it is known when they are read.
+    fn charge_answers(&self, bytes: usize) -> Result<Option<Charge>, Refused> {
+        let channel = self.elements[self.next].channel.as_ref().filter(|_| bytes > 0);
+        let charge = |channel: &Arc<Channel>| {
+            self.server.trees.usage.charge(Kind::WaitBytes, &channel.session.token(), Some(self.peer.ip), bytes)
+        };
+        channel.map(charge).transpose()
     }
 
     /// Verifies the current request, and has it run.

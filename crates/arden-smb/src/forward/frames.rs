@@ -411,11 +411,17 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     pub fn take(&mut self, from: usize, spare: &Outbox) -> Body {
         if std::mem::take(&mut self.gave_pieces) {
             let at = from.min(self.pieces.len());
+            if self.pieces.capacity() / 2 > self.pieces.len() - at {
+                let buffer = self.pieces[at..].to_vec();
+                self.pieces.clear();
+                return Body { buffer, at: 0 };
+            }
             return Body { buffer: std::mem::replace(&mut self.pieces, spare.take_spare()), at };
         }
         let Range { start, end } = std::mem::replace(&mut self.last, 0..0);
         let at = (start + from).min(end);
-        if end - at < LONG_BYTES || end != self.buffer.len() {
+        // Nor in a buffer that was needed for something longer: what it is in is what it costs.
+        if end - at < LONG_BYTES || end != self.buffer.len() || self.buffer.capacity() / 2 > end - at {
             return Body { buffer: self.buffer[at..end].to_vec(), at: 0 };
         }
         self.at = 0;

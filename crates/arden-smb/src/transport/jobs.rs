@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 
 use crate::{
     base::{
-        buffers::{Paid, Payer},
+        buffers::{Paid, Payer, fitted},
         shares::{Amount, Shares, Who},
         time::Time,
     },
@@ -98,17 +98,14 @@ fn begin_for(
 fn run(job: Box<dyn BlockingWork>, mut held: Held, payer: Option<Arc<Payer>>) {
     held.server.trees.set_time(Time::read());
     let (peer, mut spent) = (job.peer().clone(), Vec::new());
-    let Answered { mut frame, granting } = job.answer(&mut spent);
+    let Answered { frame, granting } = job.answer(&mut spent);
     if let (Some(payer), Some(of)) = (payer, &held.of)
         && spent.capacity() >= of.returned.0
     {
         of.returned.1.put(spent, &payer);
     }
-    if frame.capacity() / 2 > frame.len() {
-        // More was asked for than came of it. What is left is not to stay where it is: unread answers would each keep the
-        // allocator from using the space after it for another buffer as large.
-        frame = frame.as_slice().to_vec();
-    }
+    // More may have been asked for than came of it.
+    let frame = fitted(frame);
     held.keep(frame.capacity());
     if !frame.is_empty() {
         peer.send_holding(frame, Box::new(held));

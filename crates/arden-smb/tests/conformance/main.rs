@@ -23,6 +23,7 @@ mod grants;
 mod hostile;
 mod info;
 mod integrity;
+mod kept;
 mod layout;
 mod leases;
 mod limits;

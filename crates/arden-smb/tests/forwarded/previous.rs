@@ -135,7 +135,7 @@ fn a_node_that_is_not_reached_does_not_keep_clients_from_logging_on() {
         comes_again(&mut c, USER, id);
         begun.elapsed()
     };
-    assert!((Duration::from_millis(900)..Duration::from_secs(60)).contains(&takes(1)));
+    assert!((Duration::from_millis(900)..Duration::from_secs(4)).contains(&takes(1)));
     // This machine may be busy with something else: the quickest counts.
     for id in [2, 0] {
         assert!((0..5).any(|_| takes(id) < Duration::from_millis(900)));

@@ -8,7 +8,7 @@ use arden_wire::{NtStatus, smb2::Command};
 
 use super::{Bytes, Chain, State, run};
 use crate::{
-    base::status,
+    base::{buffers::fitted, status},
     server::Server,
     sessions::{
         Peer, PendingRequest,
@@ -72,11 +72,14 @@ fn begin_wait<'a>(
     may_block: bool,
 ) -> Aside<'a> {
     drop(state.committed(out, committed));
+    // The interim response goes before the other that somebody else may make from now on.
+    let leaves_here = may_block || state.beside;
+    let paid = state.charge_answers(if leaves_here { out.len() } else { 0 });
     let refused = if let Err(error) = committed {
         Some(status::of_error(error))
     } else if let Some(status) = state.elements[state.next].refused {
         Some(status)
-    } else if state.async_id.is_none() && !state.go_async(out, wait, message.get().len()) {
+    } else if paid.is_err() || state.async_id.is_none() && !state.go_async(out, wait, message.get().len()) {
         Some(NtStatus::INSUFFICIENT_RESOURCES)
     } else {
         None
@@ -84,9 +87,8 @@ fn begin_wait<'a>(
     if let Some(status) = refused {
         return refuse(message, state, wait, status);
     }
-    if (may_block || state.beside) && !out.is_empty() {
-        // The interim response goes before the other that somebody else may make from now on.
-        state.peer.send(std::mem::take(out));
+    if leaves_here && !out.is_empty() {
+        state.peer.send_holding(fitted(std::mem::take(out)), Box::new(paid));
     }
     state.beside = false;
     // It may wait for the answer to a break.

@@ -6,9 +6,12 @@ use std::sync::{Arc, atomic::Ordering};
 use arden_wire::NtStatus;
 
 use super::{Bytes, Chain, ChainJob, State, run};
-use crate::sessions::{
-    Peer,
-    work::{BlockingWork, Parked, Ran, Without},
+use crate::{
+    base::buffers::Paid,
+    sessions::{
+        Peer,
+        work::{BlockingWork, Parked, Ran, Without},
+    },
 };
 
 /// A message whose current request another engine has, and what it has answered so far. No thread is kept for it.
@@ -18,7 +21,12 @@ struct AskedElsewhere {
     /// Counted for its connection.
     bytes: usize,
     is_held: bool,
+    /// For what it keeps beside these: answers that were made before, and what other requests of the message bring.
+    _paid: Option<Paid>,
 }
+
+/// So much may be kept beside what the other engine was asked for, and nobody pays.
+const BESIDE_BYTES_MAX: usize = 64 << 10;
 
 impl AskedElsewhere {
     /// It does not wait for the other engine any more. `run` says what comes next.
@@ -92,7 +100,11 @@ pub(super) fn run_when_answered(message: Bytes<'_>, mut state: State, out: &mut 
         peer.elsewhere_held.fetch_add(1, Ordering::Relaxed);
     }
     peer.pending.lock().begin_job();
-    let mut message = AskedElsewhere { chain: Chain { message: message.into_owned(), state }, out, bytes, is_held };
+    let message = message.into_owned();
+    let beside = (message.len() + out.len()).saturating_sub(bytes);
+    let channel = state.elements[state.next].channel.as_ref().filter(|_| beside > BESIDE_BYTES_MAX);
+    let paid = channel.map(|channel| server.buffers.payer(&channel.session.token(), peer.ip).owe(beside));
+    let mut message = AskedElsewhere { chain: Chain { message, state }, out, bytes, is_held, _paid: paid };
     asked.when_answered(Box::new(move |here| {
         message.chain.state.grant_again(&paused);
         match here {
