@@ -21,7 +21,7 @@ fn with_large(lab: &Lab) -> (Client, FileId) {
     (c, f)
 }
 
-fn begin(c: &mut Client, message: &mut Vec<u8>) -> Verdict {
+fn begin(c: &mut Client, message: &mut [u8]) -> Verdict {
     let connection = c.connection.as_mut().expect("it is connected");
     connection.handle_message(message, Time::read(), &mut Vec::new())
 }
@@ -95,7 +95,8 @@ fn a_message_that_waits_leaves_a_large_buffer_to_its_connection() {
     let dir = c.open(want("dir").directory()).id;
     let mut waits = compound(&mut c, &[notify(dir, 0, 0xFFF, 4096)]);
     waits.reserve_exact(8 << 20);
-    assert!(matches!(begin(&mut c, &mut waits), Verdict::Go));
+    let connection = c.connection.as_mut().expect("it is connected");
+    assert!(matches!(connection.handle_lent(&mut waits, Time::read(), &mut Vec::new()), Verdict::Go));
     assert!(waits.capacity() >= 8 << 20, "{} bytes are left", waits.capacity());
     assert!((1..64 << 10).contains(&wait_bytes(&lab)));
 }

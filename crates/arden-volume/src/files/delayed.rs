@@ -306,9 +306,13 @@ mod tests {
         assert!((1..written as i64).contains(&left()), "{} of {written} blocks have no place", left());
         drop(guard);
         vol.sync().unwrap();
-        vol.checkpoint().unwrap();
-        vol.files.allocate_delayed().unwrap();
-        assert_eq!(left(), 0);
+        // The volume's thread does the same beside this, and takes room in the journal.
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while left() > 0 {
+            assert!(std::time::Instant::now() < end, "{} blocks have no place", left());
+            vol.checkpoint().unwrap();
+            vol.files.allocate_delayed().unwrap();
+        }
         vol.checkpoint().unwrap();
         for extent in 0..extents {
             let mut found = vec![0; 2 * BLOCK];
