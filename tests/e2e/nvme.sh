@@ -2,7 +2,7 @@
 # hosts. One fences the other, also in the middle of a write. What the target keeps when it is taken down is nothing, and it says so.
 # no hurry
 # long: 60
-# limit: 900
+# limit: 1500
 source "$(dirname "$0")/../lib.sh"
 [[ $SERVER == arden ]] || skip "needs Arden"
 [[ $(id -u) == 0 ]] || skip "needs root for the guest"
@@ -48,4 +48,4 @@ target_up disk "$back" 1
 echo "   nothing was kept, as it had said ($SECONDS s)"
 M
 chmod +x "$job/main"
-"$ROOT/tests/guest/boot" "$job" 400
+"$ROOT/tests/guest/boot" "$job" 850

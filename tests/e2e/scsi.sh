@@ -3,7 +3,7 @@
 # finds the registration that the target has kept (APTPL).
 # no hurry
 # long: 130
-# limit: 900
+# limit: 1500
 source "$(dirname "$0")/../lib.sh"
 [[ $SERVER == arden ]] || skip "needs Arden"
 [[ $(id -u) == 0 ]] || skip "needs root for the guest"
@@ -37,7 +37,7 @@ target_up disk /back/disk 67108864 2
 mkdir -p /job/kept; cp /etc/target/pr/* /var/target/pr/* /job/kept/ 2>/dev/null || ls /job/kept/*
 M
 chmod +x "$job/main"
-"$ROOT/tests/guest/boot" "$job" 400
+"$ROOT/tests/guest/boot" "$job" 850
 
 note "a device of several paths"
 [[ -x /usr/sbin/dmsetup ]] || skip "there is no dmsetup"
@@ -59,7 +59,7 @@ multipath_up disk "$(path_of disk 1)" "$(path_of disk 2)"
 /job/reservations multipath "$(multipath_of disk)" "$(path_of disk 3)" /back "$(path_of disk 2)" || { dmesg | tail -n 30; dmsetup status; exit 1; }
 M
 chmod +x "$job/main"
-"$ROOT/tests/guest/boot" "$job" 400
+"$ROOT/tests/guest/boot" "$job" 850
 
 note "after a restart of the target"
 cat >"$job/main" <<'M'
@@ -72,4 +72,4 @@ truncate -s 64m /tmp/disk
 target_up disk /tmp/disk 67108864 2
 /job/reservations persist "$(path_of disk 2)" || { dmesg | tail -n 30; exit 1; }
 M
-"$ROOT/tests/guest/boot" "$job" 200
+"$ROOT/tests/guest/boot" "$job" 400
