@@ -16,7 +16,7 @@ pub struct Follower {
     state: Arc<State>,
     control: Arc<dyn Control>,
     accounts: Applied,
-    /// Taken behind the other, and not beside it: shares may wait for a disk, and accounts not for shares.
+    /// Taken after the other was given back, never while it is held: shares may wait for a disk, and accounts do not wait for shares.
     shares: Applied,
 }
 

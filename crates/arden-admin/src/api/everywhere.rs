@@ -29,6 +29,7 @@ impl Api {
         self.follow_with(|api| async move { api.follower.catch_up().await });
     }
 
+    /// Catches up whenever the state has changed, and each second while that fails.
     fn follow_with<F: Future<Output = Result<()>> + Send>(
         self: &Arc<Api>,
         catch_up: impl Fn(Arc<Api>) -> F + Send + 'static,

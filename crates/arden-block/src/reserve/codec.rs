@@ -1,6 +1,8 @@
 //! The bytes of PERSISTENT RESERVE IN and OUT, of the names of a logical unit, and of sense data (SPC-4). Parsers are total: what a disk sends is
 //! of any length and content, and no count in it is believed beyond the bytes that came.
 
+use std::collections::BTreeSet;
+
 /// Bytes of a READ KEYS answer before the keys, and of every other answer's header.
 const HEADER_BYTES: usize = 8;
 const KEY_BYTES: usize = 8;
@@ -8,8 +10,6 @@ const KEY_BYTES: usize = 8;
 pub(super) const ANSWER_BYTES_MAX: usize = u16::MAX as usize;
 /// The parameter list of PERSISTENT RESERVE OUT.
 pub(super) const PARAMETERS_BYTES: usize = 24;
-
-use std::collections::BTreeSet;
 
 const OPCODE_INQUIRY: u8 = 0x12;
 const OPCODE_IN: u8 = 0x5E;

@@ -13,10 +13,16 @@ use crate::base::{
     usage::Bound,
 };
 
-/// `bytes` as they are to be kept: in a buffer of their own where they are less than half of the one that they are in. Cut where it stands,
-/// that one would keep the allocator from using the space behind for another as large.
+/// Whether so many bytes that are kept are to be copied out of a buffer of that capacity, which costs whoever keeps it as much as if it were
+/// full.
+pub fn is_too_large(capacity: usize, bytes: usize) -> bool {
+    capacity / 2 > bytes
+}
+
+/// `bytes` in a buffer of about their size. One that is too large is not shortened where it is: a few bytes that stay in its place keep the
+/// allocator from using the space behind them for another as large.
 pub fn fitted(bytes: Vec<u8>) -> Vec<u8> {
-    if bytes.capacity() / 2 > bytes.len() { bytes.as_slice().to_vec() } else { bytes }
+    if is_too_large(bytes.capacity(), bytes.len()) { bytes.as_slice().to_vec() } else { bytes }
 }
 
 /// Buffers of all users.

@@ -12,6 +12,7 @@ use arden_wire::{
 
 use crate::{
     base::{
+        buffers::is_too_large,
         grants::Granting,
         status,
         time::Time,
@@ -84,8 +85,8 @@ impl Bytes<'_> {
     fn into_owned(self) -> Vec<u8> {
         match self {
             Bytes::Borrowed(b) => b.to_vec(),
-            // Its buffer may be one of larger messages.
-            Bytes::Lent(v) if v.capacity() / 2 > v.len() => v.as_slice().to_vec(),
+            // Its buffer may be that of a larger message before it.
+            Bytes::Lent(v) if is_too_large(v.capacity(), v.len()) => v.as_slice().to_vec(),
             Bytes::Lent(v) => std::mem::take(v),
             Bytes::Owned(v) => v,
         }
@@ -534,24 +535,23 @@ impl State {
         self.waiting.is_some() || self.charge_wait(message_bytes)
     }
 
-    /// The user pays for a request that waits, and for its message. False: it is too much.
-    fn charge_wait(&mut self, message_bytes: usize) -> bool {
-        let Some(channel) = &self.elements[self.next].channel else { return true };
-        let (who, usage) = (channel.session.token(), &self.server.trees.usage);
-        let charge = |kind, amount| usage.charge(kind, &who, Some(self.peer.ip), amount);
-        let bytes = message_bytes + self.elements.capacity() * size_of::<Element>();
-        let charges = charge(Kind::Waits, 1).and_then(|one| Ok([one, charge(Kind::WaitBytes, bytes)?]));
-        self.waiting = charges.ok();
+    /// The user pays for a request that waits, and for so many bytes that it keeps. False: it is too much.
+    fn charge_wait(&mut self, bytes: usize) -> bool {
+        let bytes = bytes + self.elements.capacity() * size_of::<Element>();
+        let Some(wait) = self.charge(Kind::Waits, 1) else { return true };
+        self.waiting = wait.ok().and_then(|wait| Some([wait, self.charge(Kind::WaitBytes, bytes)?.ok()?]));
         self.waiting.is_some()
     }
 
-    /// The user pays for answers that leave before it is known when they are read.
+    /// The user pays for answers that leave now, until they are sent: nobody knows when they are read.
     fn charge_answers(&self, bytes: usize) -> Result<Option<Charge>, Refused> {
-        let channel = self.elements[self.next].channel.as_ref().filter(|_| bytes > 0);
-        let charge = |channel: &Arc<Channel>| {
-            self.server.trees.usage.charge(Kind::WaitBytes, &channel.session.token(), Some(self.peer.ip), bytes)
-        };
-        channel.map(charge).transpose()
+        if bytes > 0 { self.charge(Kind::WaitBytes, bytes).transpose() } else { Ok(None) }
+    }
+
+    /// Charges whom the current request is of. None: nobody is known.
+    fn charge(&self, kind: Kind, amount: usize) -> Option<Result<Charge, Refused>> {
+        let channel = self.elements[self.next].channel.as_ref()?;
+        Some(self.server.trees.usage.charge(kind, &channel.session.token(), Some(self.peer.ip), amount))
     }
 
     /// Verifies the current request, and has it run.

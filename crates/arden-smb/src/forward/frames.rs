@@ -17,6 +17,7 @@ use tokio::{
 };
 
 use crate::{
+    base::buffers::is_too_large,
     forward::{
         PING_EVERY, UNSENT_BYTES_MAX, WRITE_WAIT,
         turns::{Lane, Turns},
@@ -411,7 +412,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     pub fn take(&mut self, from: usize, spare: &Outbox) -> Body {
         if std::mem::take(&mut self.gave_pieces) {
             let at = from.min(self.pieces.len());
-            if self.pieces.capacity() / 2 > self.pieces.len() - at {
+            if is_too_large(self.pieces.capacity(), self.pieces.len() - at) {
                 let buffer = self.pieces[at..].to_vec();
                 self.pieces.clear();
                 return Body { buffer, at: 0 };
@@ -420,8 +421,8 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         }
         let Range { start, end } = std::mem::replace(&mut self.last, 0..0);
         let at = (start + from).min(end);
-        // Nor in a buffer that was needed for something longer: what it is in is what it costs.
-        if end - at < LONG_BYTES || end != self.buffer.len() || self.buffer.capacity() / 2 > end - at {
+        let is_taken_along = end - at >= LONG_BYTES && end == self.buffer.len();
+        if !is_taken_along || is_too_large(self.buffer.capacity(), end - at) {
             return Body { buffer: self.buffer[at..end].to_vec(), at: 0 };
         }
         self.at = 0;
@@ -658,6 +659,23 @@ mod tests {
             );
             assert!(incoming.take(0, &out).is_empty(), "once");
             out.give_spare(body.into_buffer());
+        }
+    }
+
+    /// What is kept of a frame costs what its buffer takes, which may be that of a longer one before it.
+    #[tokio::test]
+    async fn a_frame_is_not_taken_along_in_a_buffer_that_is_far_too_large() {
+        let (mut near, far) = tokio::io::duplex(64 << 20);
+        let (out, _unwritten) = outbox();
+        let mut incoming = FrameReader::new(far, Version::NEWEST);
+        let bytes = LONG_BYTES + 5000;
+        for of in 0..4 {
+            out.give_spare(Vec::with_capacity(KEPT_BYTES_MAX));
+            near.write_all(&frame(bytes, of)).await.unwrap();
+            assert_eq!(incoming.next(PATIENCE).await.unwrap().len(), bytes);
+            let body = incoming.take(4, &out);
+            assert!(body.len() == bytes - 4 && body.iter().all(|b| *b == of));
+            assert!(body.buffer.capacity() <= 3 * bytes, "frame {of}: {} bytes", body.buffer.capacity());
         }
     }
 }

@@ -72,7 +72,7 @@ fn begin_wait<'a>(
     may_block: bool,
 ) -> Aside<'a> {
     drop(state.committed(out, committed));
-    // The interim response goes before the other that somebody else may make from now on.
+    // From here, and not with what its connection sends next: somebody else may make the other response from now on.
     let leaves_here = may_block || state.beside;
     let paid = state.charge_answers(if leaves_here { out.len() } else { 0 });
     let refused = if let Err(error) = committed {

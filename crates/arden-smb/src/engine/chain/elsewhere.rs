@@ -21,11 +21,11 @@ struct AskedElsewhere {
     /// Counted for its connection.
     bytes: usize,
     is_held: bool,
-    /// For what it keeps beside these: answers that were made before, and what other requests of the message bring.
+    /// Paid by the user for what is kept beside these: answers that were made before, and other requests of the message.
     _paid: Option<Paid>,
 }
 
-/// So much may be kept beside what the other engine was asked for, and nobody pays.
+/// So much may be kept beside what the other engine was asked for without being paid for.
 const BESIDE_BYTES_MAX: usize = 64 << 10;
 
 impl AskedElsewhere {
