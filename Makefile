@@ -24,20 +24,30 @@ build:
 test: ## What CI runs
 	@scripts/packages test
 	@tests/downloads
-	@$(MAKE) --no-print-directory check
-	@$(MAKE) --no-print-directory -j2 unit build-beside
+	@$(MAKE) --no-print-directory style
+	@$(MAKE) --no-print-directory -j2 clippy-unit build-beside
 	@$(MAKE) --no-print-directory e2e
 
-check:
+.PHONY: style clippy clippy-unit
+style:
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
 	scripts/tidy
 	scripts/chart --check
+
+clippy:
+	cargo clippy --workspace --all-targets -- -D warnings
+
+check: style clippy
+
+# One after the other: both use target/debug.
+clippy-unit:
+	@$(MAKE) --no-print-directory clippy
+	@$(MAKE) --no-print-directory unit
 
 unit:
 	tests/unit
 
-# The release build takes what processor time unit tests leave, as many of them wait.
+# The release build takes what processor time is left beside clippy and unit tests, as many of these wait.
 .PHONY: build-beside
 build-beside:
 	nice -n 15 sh -c '$(call BUILD,--quiet)'

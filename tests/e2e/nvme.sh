@@ -24,7 +24,7 @@ set -eE
 trap 'echo "FAILED: line $LINENO: $BASH_COMMAND ($SECONDS s)"; dmesg | tail -n 30' ERR
 exec 2>&1
 source /job/nvme-target
-r() { /job/reservations nvme "$@"; }
+r() { /programs/reservations nvme "$@"; }
 mkdir -p /back; truncate -s 96m /tmp/loop
 loop=$(losetup -f --show /tmp/loop); mkfs.ext4 -q "$loop"; mount -t ext4 "$loop" /back
 dd if=/dev/zero of=/back/disk bs=1M count=64 2>/dev/null

@@ -30,10 +30,10 @@ mkdir -p /back; truncate -s 96m /tmp/loop
 loop=$(losetup -f --show /tmp/loop); mkfs.ext4 -q "$loop"; mount -t ext4 "$loop" /back
 truncate -s 64m /back/disk
 target_up disk /back/disk 67108864 2
-/job/reservations refuse /tmp/loop
-/job/reservations refuse "$loop"
-/job/reservations work "$(path_of disk 1)" "$(path_of disk 2)" /back || { dmesg | tail -n 30; exit 1; }
-/job/reservations show "$(path_of disk 2)"
+/programs/reservations refuse /tmp/loop
+/programs/reservations refuse "$loop"
+/programs/reservations work "$(path_of disk 1)" "$(path_of disk 2)" /back || { dmesg | tail -n 30; exit 1; }
+/programs/reservations show "$(path_of disk 2)"
 mkdir -p /job/kept; cp /etc/target/pr/* /var/target/pr/* /job/kept/ 2>/dev/null || ls /job/kept/*
 M
 chmod +x "$job/main"
@@ -53,10 +53,10 @@ target_up disk /back/disk 67108864 3
 truncate -s 64m /back/bad
 target_up bad /back/bad 67108864 1
 multipath_up wrong "$(path_of disk 1)" "$(path_of bad 1)"
-/job/reservations wrong "$(multipath_of wrong)"
+/programs/reservations wrong "$(multipath_of wrong)"
 dmsetup remove --noudevsync wrong
 multipath_up disk "$(path_of disk 1)" "$(path_of disk 2)"
-/job/reservations multipath "$(multipath_of disk)" "$(path_of disk 3)" /back "$(path_of disk 2)" || { dmesg | tail -n 30; dmsetup status; exit 1; }
+/programs/reservations multipath "$(multipath_of disk)" "$(path_of disk 3)" /back "$(path_of disk 2)" || { dmesg | tail -n 30; dmsetup status; exit 1; }
 M
 chmod +x "$job/main"
 "$ROOT/tests/guest/boot" "$job" 850
@@ -70,6 +70,6 @@ source /job/scsi-target
 cp /job/kept/* /var/target/pr/
 truncate -s 64m /tmp/disk
 target_up disk /tmp/disk 67108864 2
-/job/reservations persist "$(path_of disk 2)" || { dmesg | tail -n 30; exit 1; }
+/programs/reservations persist "$(path_of disk 2)" || { dmesg | tail -n 30; exit 1; }
 M
 "$ROOT/tests/guest/boot" "$job" 400

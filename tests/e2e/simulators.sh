@@ -1,4 +1,5 @@
-# Every kind of simulated run for half a minute, with seeds that nobody ran before: two kinds at a time, at a low priority.
+# Fixed seeds in which each simulated fault has to happen; then every kind of simulated run for half a minute, with seeds that nobody ran
+# before: two kinds at a time, at a low priority.
 # long: 130
 # limit: 900
 root=$(realpath "$(dirname "$0")/../.."); sim=$root/target/release/arden-sim
@@ -14,6 +15,9 @@ run_kind() {
   ((status == 0)) || { echo "FAILED arden-sim $1"; touch "$WORK/failed"; }
 }
 
+every_fault() { nice -n 15 "$sim" --every-fault || touch "$WORK/failed"; }
+
+every_fault &
 for kind in "" --pool --volume --concurrent --server --identity --cluster; do
   while (($(jobs -rp | wc -l) >= 2)); do wait -n; done
   run_kind "$kind" &

@@ -54,6 +54,7 @@
 mod client;
 pub mod cluster;
 mod direct;
+pub mod every_fault;
 mod identity;
 mod moves;
 pub mod oracle;

@@ -25,11 +25,13 @@ struct Args {
     cluster: bool,
     verbose: bool,
     keep_going: bool,
+    every_fault: bool,
 }
 
 fn usage() -> ! {
     eprintln!(
-        "arden-sim [--seeds N] [--start S] [--seed S] [--seconds T] [--layout L | --pool] [--volume | --concurrent | --server | --identity | --cluster] [--verbose] [--keep-going]"
+        "arden-sim [--seeds N] [--start S] [--seed S] [--seconds T] [--layout L | --pool] [--volume | --concurrent | --server | --identity | --cluster] [--verbose] [--keep-going]\n\
+         arden-sim --every-fault    runs fixed seeds, in which each fault that is simulated has to happen"
     );
     std::process::exit(2)
 }
@@ -53,6 +55,7 @@ fn parse() -> Args {
             "--cluster" => a.cluster = true,
             "--verbose" => a.verbose = true,
             "--keep-going" => a.keep_going = true,
+            "--every-fault" => a.every_fault = true,
             _ => usage(),
         }
     }
@@ -79,8 +82,28 @@ fn attempt(seed: u64, a: &Args) -> Result<Stats, String> {
     }
 }
 
+/// Fixed seeds of each kind, in which each fault has to happen.
+fn every_fault() -> ! {
+    let mut failed = false;
+    for (kind, check) in arden_sim::every_fault::CHECKS {
+        let begun = Instant::now();
+        let said = match check() {
+            Ok(()) => "every fault happened".to_string(),
+            Err(why) => {
+                failed = true;
+                format!("FAILED: {why}")
+            }
+        };
+        println!("runs of {kind}: {said} ({:.1} s)", begun.elapsed().as_secs_f64());
+    }
+    std::process::exit(i32::from(failed))
+}
+
 fn main() {
     let a = parse();
+    if a.every_fault {
+        every_fault();
+    }
     if a.verbose {
         arden_sim::trace::print();
     }

@@ -5,7 +5,6 @@ mod common;
 mod copies;
 mod crowded;
 mod direct;
-mod faults;
 mod flushes;
 mod freeing;
 mod fresh;
