@@ -60,9 +60,24 @@ pub struct Meta {
 #[derive(Debug, Clone)]
 pub enum StoredSd {
     None,
-    /// There is one, not read yet.
+    /// There is one, which is not read yet or too large to be remembered.
     Unread,
     Known(Arc<SecurityDescriptor>),
+}
+
+/// What descriptors that are remembered with each file take of memory; larger ones are looked for by content.
+const SMALL_SD_BYTES_MAX: usize = 4 << 10;
+
+/// Whether there may be one of it for each file in memory.
+pub fn is_small(sd: &SecurityDescriptor) -> bool {
+    sd.heap_bytes() <= SMALL_SD_BYTES_MAX
+}
+
+impl StoredSd {
+    /// One that is stored.
+    pub fn of(sd: Arc<SecurityDescriptor>) -> StoredSd {
+        if is_small(&sd) { StoredSd::Known(sd) } else { StoredSd::Unread }
+    }
 }
 
 impl Meta {
@@ -247,7 +262,7 @@ impl Shared {
         }
         let Some(value) = value else { return Ok(None) };
         let sd = self.intern(&value);
-        meta.sd = StoredSd::Known(sd.clone());
+        meta.sd = StoredSd::of(sd.clone());
         self.remember(inode, stat, meta);
         Ok(Some(sd))
     }

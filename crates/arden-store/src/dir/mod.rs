@@ -113,6 +113,8 @@ impl Default for DirOptions {
 const META_SHARDS: usize = 8;
 /// Distinct security descriptors remembered in parsed form.
 const DESCRIPTORS_CACHED_MAX: usize = 1024;
+/// What they take of memory.
+const DESCRIPTOR_BYTES_CACHED_MAX: usize = 16 << 20;
 
 /// What all nodes of a store share.
 pub(crate) struct Shared {
@@ -198,7 +200,11 @@ impl DirStore {
             directories: Mutex::new(Generations::new(options.directories_cached_max)),
             tunnel: namespace::Tunnel::default(),
             places: Mutex::new(Generations::new(options.file_ids_known_max)),
-            descriptors: Mutex::new(Generations::new(DESCRIPTORS_CACHED_MAX)),
+            descriptors: Mutex::new(Generations::weighing(
+                DESCRIPTORS_CACHED_MAX,
+                DESCRIPTOR_BYTES_CACHED_MAX,
+                |stored: &Arc<[u8]>, sd: &Arc<SecurityDescriptor>| stored.len() + sd.heap_bytes(),
+            )),
             listings: Mutex::new(Vec::new()),
             listing_bytes: Arc::default(),
             clock: AtomicU64::new(0),

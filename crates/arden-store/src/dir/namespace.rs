@@ -178,7 +178,7 @@ impl Shared {
         if let Some(sd) = sd {
             let value = ntacl::encode(sd);
             match sys::set_xattr(sys::fd(fd), self.ntacl, &value) {
-                Ok(()) => meta.sd = StoredSd::Known(self.intern(&value)),
+                Ok(()) => meta.sd = StoredSd::of(self.intern(&value)),
                 // A file system without attributes has the default descriptor for everything.
                 Err(Errno::OPNOTSUPP) => {}
                 Err(e) => return Err(sys::failure(e)),

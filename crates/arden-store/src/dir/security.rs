@@ -16,7 +16,7 @@ use super::{
     Shared,
     inode::{ChildDefaults, Inode, Link},
     lookup::dir_part,
-    meta::StoredSd,
+    meta::{StoredSd, is_small},
     ntacl,
     sys::{self, Kind},
 };
@@ -92,7 +92,7 @@ impl Shared {
             directory: Arc::new(inherit(&from, true, &owner, &group)),
             from,
         };
-        *cached = Some(defaults.clone());
+        *cached = is_small(&defaults.from).then(|| defaults.clone());
         Ok(defaults)
     }
 
@@ -133,6 +133,6 @@ impl Shared {
         let fd = inode.for_reading(self.proc_fds()).map_err(sys::failure)?;
         sys::set_xattr(fd, self.ntacl, &value).map_err(sys::failure)?;
         let sd = self.intern(&value);
-        self.after_change(inode, meta, |m| m.sd = StoredSd::Known(sd))
+        self.after_change(inode, meta, |m| m.sd = StoredSd::of(sd))
     }
 }

@@ -1,7 +1,8 @@
 //! Security descriptors, [MS-DTYP] 2.4.6, and SECURITY_INFORMATION, [MS-DTYP] 2.4.7.
 
 use super::{
-    Acl, SYSTEM_MANDATORY_LABEL_ACE_TYPE, SYSTEM_RESOURCE_ATTRIBUTE_ACE_TYPE, SYSTEM_SCOPED_POLICY_ID_ACE_TYPE, Sid,
+    Ace, Acl, SYSTEM_MANDATORY_LABEL_ACE_TYPE, SYSTEM_RESOURCE_ATTRIBUTE_ACE_TYPE, SYSTEM_SCOPED_POLICY_ID_ACE_TYPE,
+    Sid,
 };
 use crate::{
     Malformed,
@@ -73,6 +74,14 @@ impl SecurityDescriptor {
             sacl: None,
             dacl: Some(dacl),
         }
+    }
+
+    /// What it takes of memory beside itself, about.
+    pub fn heap_bytes(&self) -> usize {
+        let sid = |sid: &Sid| sid.sub.capacity() * size_of::<u32>();
+        let ace = |ace: &Ace| size_of::<Ace>() + sid(&ace.sid) + ace.extra.capacity();
+        let aces = [&self.sacl, &self.dacl].into_iter().flatten().flat_map(|acl| &acl.aces);
+        aces.map(ace).sum::<usize>() + [&self.owner, &self.group].into_iter().flatten().map(sid).sum::<usize>()
     }
 
     /// Decodes the self-relative form. An ACL whose present bit is clear is absent, whatever its offset.
