@@ -8,6 +8,8 @@ use std::hash::{BuildHasher, RandomState};
 use crate::fs::OpenId;
 
 const NONE: u32 = u32::MAX;
+/// So many places are kept while one of them is used.
+const PLACES_MIN: usize = 64;
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
@@ -88,10 +90,23 @@ impl Intervals {
         if found != NONE {
             self.free.push(found);
         }
-        if self.len() == 0 {
-            self.entries = Vec::new();
-            self.free = Vec::new();
+        let (places, used) = (self.entries.len(), self.len());
+        if used == 0 || (places > PLACES_MIN && used < places / 4) {
+            self.compact();
         }
+    }
+
+    /// Gives up places that nobody uses: who took many ranges and keeps a few of them has the memory of a few.
+    fn compact(&mut self) {
+        let mut kept = Intervals { random: self.random, ..Intervals::default() };
+        let mut next = vec![self.root];
+        while let Some(at) = next.pop() {
+            if let Some(e) = self.entries.get(at as usize) {
+                kept.insert(e.start, e.seq, e.last, e.owner);
+                next.extend([e.left, e.right]);
+            }
+        }
+        *self = kept;
     }
 
     /// Whether any range shares a byte with `first..=last`; with `but`, of another owner.
@@ -178,22 +193,40 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_few_that_are_left_of_many_take_little() {
+        const MANY: u64 = 65_536;
+        let mut set = Intervals::default();
+        (0..MANY).for_each(|i| set.insert(i * 2, i, i * 2, OpenId(i % 3)));
+        (0..MANY).filter(|i| i % 10_000 != 7).for_each(|i| set.remove(i * 2, i));
+        assert_eq!(set.len(), 7);
+        assert!(set.entries.capacity() <= 2 * PLACES_MIN && set.free.capacity() <= 2 * PLACES_MIN);
+        for i in 0..MANY {
+            assert_eq!(set.overlaps(i * 2, i * 2, None), i % 10_000 == 7, "{i}");
+            assert!(!set.overlaps(i * 2, i * 2, Some(OpenId(i % 3))), "{i}");
+        }
+        (0..MANY).for_each(|i| set.remove(i * 2, i));
+        assert_eq!(set.len(), 0);
+    }
+
+    #[test]
     fn agrees_with_a_list() {
         for seed in 1..60 {
             let mut rng = Rng::new(seed);
             let mut set = Intervals::default();
             let mut list: Vec<(u64, u64, u64, OpenId)> = Vec::new();
-            for seq in 0..400 {
+            for seq in 0..if seed % 10 == 0 { 4000 } else { 400 } {
                 let start = if rng.below(8) == 0 { u64::MAX - rng.below(9) } else { rng.below(300) };
                 let scale = rng.below(9);
                 let last = start.saturating_add(rng.below(1 << scale));
+                // Now and then most of them go.
+                let grows = if seq % 500 < 300 { 1 } else { 0 };
                 match rng.below(5) {
-                    0 | 1 => {
+                    0 | 1 if grows == 1 || rng.below(4) == 0 => {
                         let owner = OpenId(rng.below(3));
                         set.insert(start, seq, last, owner);
                         list.push((start, seq, last, owner));
                     }
-                    2 if !list.is_empty() => {
+                    0..=2 if !list.is_empty() => {
                         let gone = list.swap_remove(rng.below(list.len() as u64) as usize);
                         set.remove(gone.0, gone.1);
                     }

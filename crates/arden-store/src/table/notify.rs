@@ -169,10 +169,11 @@ impl WatchState {
     fn take(&mut self, held: &dyn HeldBytes) -> Result<Vec<Change>, StoreError> {
         held.release(std::mem::take(&mut self.bytes));
         if std::mem::take(&mut self.overflow) {
-            self.changes.clear();
+            self.changes = VecDeque::new();
             return Err(StoreError::ChangesLost);
         }
-        Ok(self.changes.drain(..).collect())
+        // Together with the room that they took.
+        Ok(std::mem::take(&mut self.changes).into_iter().collect())
     }
     fn deliver(&mut self, held: &dyn HeldBytes, woken: &mut Vec<WaitId>) {
         if !self.overflow && self.changes.is_empty() {
