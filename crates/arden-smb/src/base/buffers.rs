@@ -56,6 +56,11 @@ impl Buffers {
         Arc::new(Payer { buffers: self.clone(), who: Who::new(token, ip) })
     }
 
+    /// What all pay for.
+    pub fn paid_bytes(&self) -> usize {
+        self.0.whole_bytes()
+    }
+
     /// Does anybody owe more than it may?
     pub fn are_over(&self) -> bool {
         self.0.are_over()

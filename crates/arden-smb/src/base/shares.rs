@@ -268,6 +268,11 @@ impl<T, R: Rank> Shares<T, R> {
         !self.state.lock().exceeds(who, 2)
     }
 
+    /// What all hold.
+    pub fn whole_bytes(&self) -> usize {
+        self.state.lock().whole.bytes
+    }
+
     #[cfg(test)]
     fn is_unused(&self) -> bool {
         let s = self.state.lock();

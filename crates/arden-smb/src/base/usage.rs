@@ -26,6 +26,7 @@ use super::{
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
+    /// As many as [`open_cost`] says for each.
     Opens,
     /// Opens of a store that takes descriptors of the process for them, and the directories above them.
     DescriptorOpens,
@@ -395,6 +396,14 @@ impl Drop for Charge {
     fn drop(&mut self) {
         self.release(usize::MAX);
     }
+}
+
+/// The name of an open may have been so long for each open that it counts as.
+const NAME_BYTES_OF_AN_OPEN: usize = 1024;
+
+/// As how many an open with this name counts, as its name stays in memory: one but for long names.
+pub fn open_cost(name: &str) -> usize {
+    name.len().div_ceil(NAME_BYTES_OF_AN_OPEN).max(1)
 }
 
 /// What one SMB open holds.

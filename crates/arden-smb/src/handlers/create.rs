@@ -36,7 +36,7 @@ use arden_wire::{
 use crate::{
     base::{
         status,
-        usage::{Kind, OpenUsage},
+        usage::{Kind, OpenUsage, open_cost},
     },
     handlers::{
         durable::{self, Wanted},
@@ -139,13 +139,13 @@ impl CreateAfterBreak {
     /// Access, sharing and what the name stands for are looked at in the moment in which the open is made.
     fn open(&mut self, request: &mut Request<'_>, tree: &Arc<Tree>, out: &mut Vec<u8>) -> Handled {
         let (trees, verified) = (request.trees, request.verified);
-        let charge = |kind| {
-            let charged = trees.usage.charge(kind, &verified.user, Some(verified.ip), 1);
+        let charge = |kind, cost| {
+            let charged = trees.usage.charge(kind, &verified.user, Some(verified.ip), cost);
             charged.map_err(|_| NtStatus::TOO_MANY_OPENED_FILES)
         };
-        let mut usage = OpenUsage::of(charge(Kind::Opens)?);
+        let mut usage = OpenUsage::of(charge(Kind::Opens, open_cost(&self.name))?);
         if self.fs.store().takes_descriptors() {
-            usage.descriptors = Some(charge(Kind::DescriptorOpens)?);
+            usage.descriptors = Some(charge(Kind::DescriptorOpens, 1)?);
         }
         let directories = Cell::new(None);
         let keeps = |node: &dyn Node, itself| {

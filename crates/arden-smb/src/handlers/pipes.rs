@@ -7,7 +7,7 @@ use std::sync::{
 
 use arden_lock::Mutex;
 use arden_rpc::{PipeContext, PipeRead};
-use arden_store::fs::CreateAction;
+use arden_store::fs::{CreateAction, WaitId};
 use arden_wire::{
     FileTime, NtStatus, access,
     fscc::fsctl,
@@ -85,7 +85,7 @@ pub fn read(request: &Request<'_>, open: &Arc<SmbOpen>, pipe: &PipeState, max: u
     match end.read(max) {
         Err(NtStatus::PIPE_EMPTY) => {
             let wait = request.trees.new_wait();
-            pipe.readers.lock().push(wait);
+            note_reader(request, pipe, wait);
             // Who closed it meanwhile has not seen this one.
             request.check_still_open(open)?;
             Err(Fail::Wait(wait, None))
@@ -97,6 +97,18 @@ pub fn read(request: &Request<'_>, open: &Arc<SmbOpen>, pipe: &PipeState, max: u
             Ok(other?)
         }
     }
+}
+
+/// Before the list grows, those whose requests were taken back leave it.
+fn note_reader(request: &Request<'_>, pipe: &PipeState, wait: WaitId) {
+    let mut readers = pipe.readers.lock();
+    if readers.len() == readers.capacity() {
+        readers.retain(|reader| request.trees.is_awaited(*reader));
+        // So that the next look at all of them comes after as many as there are now.
+        let room = readers.len().max(8);
+        readers.reserve(room);
+    }
+    readers.push(wait);
 }
 
 /// Counts what nobody has read yet, and calls that are not complete. INSUFFICIENT_RESOURCES: it is too much in all pipes of the user for another call.

@@ -144,6 +144,8 @@ pub trait Clients: Send + Sync {
     fn resume(&self, wait: WaitId);
     /// Nobody will wait for this.
     fn forget(&self, wait: WaitId);
+    /// Whether a request waits for it, or is about to.
+    fn is_awaited(&self, wait: WaitId) -> bool;
     /// For srvsvc, which tells of sessions too.
     fn view(&self) -> Option<Arc<dyn ServerView>>;
 }

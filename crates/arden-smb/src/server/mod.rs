@@ -146,6 +146,11 @@ impl Server {
     pub(crate) fn release_session_id(&self, id: u64) {
         self.reserved_ids.lock().remove(&id);
     }
+    /// What connections hold of messages and answers.
+    pub fn buffer_bytes(&self) -> usize {
+        self.buffers.paid_bytes()
+    }
+
     pub fn session(&self, id: u64) -> Option<Arc<Session>> {
         self.sessions.read().get(&id).cloned()
     }

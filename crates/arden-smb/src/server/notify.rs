@@ -122,6 +122,10 @@ impl Clients for Server {
         self.unpark(wait);
     }
 
+    fn is_awaited(&self, wait: WaitId) -> bool {
+        self.waits.is_awaited(wait)
+    }
+
     fn view(&self) -> Option<Arc<dyn ServerView>> {
         Some(Arc::new(View::new(self.me.upgrade()?)))
     }

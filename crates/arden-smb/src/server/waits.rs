@@ -42,6 +42,10 @@ pub(crate) struct Waits {
 pub type Runner = Box<dyn Fn(Box<dyn BlockingWork>) + Send + Sync>;
 
 impl Waits {
+    pub(super) fn is_awaited(&self, wait: WaitId) -> bool {
+        self.parked.lock().contains_key(&wait)
+    }
+
     /// What becomes of the request of this wait without the connection `peer_id`.
     fn without(&self, wait: WaitId, peer_id: u64) -> Without {
         match self.parked.lock().get(&wait) {

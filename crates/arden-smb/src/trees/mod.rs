@@ -61,6 +61,8 @@ const SLOW_WRITE: Duration = Duration::from_millis(20);
 const SLOW_DISK: Duration = Duration::from_secs(5);
 /// Marks the numbers of waits that the open table has not made.
 const OWN_WAIT: u64 = 1 << 63;
+/// A session keeps room for so many opens whether it has them or not.
+const OPENS_KEPT_MIN: usize = 128;
 
 /// Shares, tree connects and opens, and what is known of those who have them.
 pub struct Trees {
@@ -170,6 +172,9 @@ impl Trees {
         if let Some(clients) = self.clients.upgrade() {
             clients.forget(wait);
         }
+    }
+    pub(crate) fn is_awaited(&self, wait: WaitId) -> bool {
+        self.clients.upgrade().is_some_and(|clients| clients.is_awaited(wait))
     }
     pub(crate) fn view(&self) -> Option<Arc<dyn ServerView>> {
         self.clients.upgrade()?.view()
@@ -288,7 +293,13 @@ impl Trees {
     /// Takes the open out of every table and closes what it holds. False: somebody else does, or did.
     pub fn close_open(&self, scope: &CommitScope, open: &Arc<SmbOpen>) -> bool {
         if let Some(session) = open.session() {
-            session.opens.write().remove(&open.id.volatile);
+            let mut opens = session.opens.write();
+            opens.remove(&open.id.volatile);
+            // Who had many and keeps a few has the memory of a few.
+            if opens.capacity() > OPENS_KEPT_MIN && opens.len() < opens.capacity() / 8 {
+                let few = 2 * opens.len();
+                opens.shrink_to(few);
+            }
         }
         self.close_object(scope, open)
     }

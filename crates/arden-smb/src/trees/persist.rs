@@ -33,7 +33,7 @@ use crate::{
     base::{
         config::Limits,
         rare::RareWarning,
-        usage::{Kind, OpenUsage},
+        usage::{Kind, OpenUsage, open_cost},
     },
     model::{
         Durability, Object, OpenState, SmbOpen, Work,
@@ -517,16 +517,16 @@ impl Trees {
     }
 
     /// What was granted before counts, whatever the bounds are now.
-    fn count_restored(&self, file: &Open) -> OpenUsage {
-        let count = |kind| {
+    fn count_restored(&self, file: &Open, name: &str) -> OpenUsage {
+        let count = |kind, cost| {
             let charge = self.usage.account(kind, file.who(), None);
-            charge.force(1);
+            charge.force(cost);
             charge
         };
-        let descriptors = file.fs().store().takes_descriptors().then(|| count(Kind::DescriptorOpens));
+        let descriptors = file.fs().store().takes_descriptors().then(|| count(Kind::DescriptorOpens, 1));
         let keep = |open| self.usage.directories.keep(open, &**file.node(), false, true).ok().flatten();
         let directories = descriptors.as_ref().and_then(keep);
-        OpenUsage { descriptors, directories, ..OpenUsage::of(count(Kind::Opens)) }
+        OpenUsage { descriptors, directories, ..OpenUsage::of(count(Kind::Opens, open_cost(name))) }
     }
 
     fn restore_open(
@@ -568,7 +568,7 @@ impl Trees {
                 *slot = Some(*number);
             }
         }
-        let usage = self.count_restored(&file);
+        let usage = self.count_restored(&file, &kept.name);
         let open = Arc::new(SmbOpen {
             id: FileId { persistent: id, volatile: id },
             owner: file.who().clone(),

@@ -93,6 +93,24 @@ fn a_message_that_is_about_to_wait_for_changes_keeps_nobody_waiting_for_its_comm
     c.receive(ids[1]).ok();
 }
 
+/// Answers that wait for a commit are paid for until they leave.
+#[test]
+fn answers_that_wait_for_their_commit_are_paid_for() {
+    let lab = Lab::new();
+    lab.client().put("large", &[7; 100_000]);
+    let mut c = lab.ca_client();
+    lab.handles.hold_commits();
+    let create = want("large").existing().persistent(GUID, 0).req();
+    let ids = c.send_all(&[create, read(FileId::RELATED, 0, 50_000).related()]);
+    assert_eq!(lab.handles.held_commits(), 1);
+    is_unanswered(&mut c, &ids);
+    assert!(lab.server.buffer_bytes() >= 50_000, "{} bytes are paid for", lab.server.buffer_bytes());
+    lab.handles.release_commits();
+    c.receive(ids[0]).ok();
+    assert_eq!(c.receive(ids[1]).read_data().len(), 50_000);
+    assert_eq!(lab.server.buffer_bytes(), 0);
+}
+
 /// Where no store tells of a commit, a thread waits for it that may, and the request does not run again there.
 #[test]
 fn a_commit_that_has_to_be_waited_for_is_not_waited_for_at_the_connection() {

@@ -100,3 +100,17 @@ fn a_message_that_waits_leaves_a_large_buffer_to_its_connection() {
     assert!(waits.capacity() >= 8 << 20, "{} bytes are left", waits.capacity());
     assert!((1..64 << 10).contains(&wait_bytes(&lab)));
 }
+
+/// What a session had of opens it does not keep room for.
+#[test]
+fn a_session_that_had_many_opens_keeps_room_for_a_few() {
+    let lab = Lab::new();
+    let mut c = lab.client();
+    let all: Vec<_> = (0..2000).map(|i| c.open(want(&format!("file {}", i % 50))).id).collect();
+    let session = lab.server.trees.opens()[0].session().expect("it is there");
+    assert!(session.opens.read().capacity() >= 2000);
+    all[1..].iter().for_each(|f| c.close(*f));
+    let room = session.opens.read().capacity();
+    assert!(room < 512, "room for {room} opens");
+    c.write(all[0], 0, b"is open");
+}

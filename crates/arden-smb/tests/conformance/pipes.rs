@@ -1,5 +1,7 @@
 //! Named pipes over IPC$.
 
+use arden_smb::model::Object;
+
 use crate::client::*;
 
 fn on_ipc(lab: &Lab) -> Client {
@@ -88,4 +90,26 @@ fn what_files_have_and_pipes_have_not() {
     assert!(c.try_fsctl(f.id, fsctl::SET_SPARSE, &[], 0).is_err());
     assert_eq!(c.status(&flush(f.id)), NtStatus::SUCCESS);
     assert_eq!(c.query(f.id, file_class::STANDARD).len(), 24);
+}
+
+/// Reads that were taken back leave nothing with the pipe; one that waits beside them hears what is said.
+#[test]
+fn reads_of_an_empty_pipe_that_are_cancelled_leave_nothing_behind() {
+    let lab = Lab::new();
+    let mut c = on_ipc(&lab);
+    let f = c.open(pipe("srvsvc"));
+    let waits = c.send(&read(f.id, 0, 4096));
+    c.interim(waits);
+    for _ in 0..1000 {
+        let id = c.send(&read(f.id, 0, 4096));
+        let async_id = c.interim(id);
+        c.cancel(async_id);
+        assert_eq!(c.receive(id).status(), NtStatus::CANCELLED);
+    }
+    let opens = lab.server.trees.opens();
+    let Object::Pipe(state) = &opens[0].object else { panic!("a pipe") };
+    let kept = state.readers.lock().capacity();
+    assert!(kept < 100, "{kept} readers are kept");
+    c.write(f.id, 0, &bind());
+    assert_eq!(c.receive(waits).read_data()[2], 12);
 }

@@ -134,6 +134,27 @@ fn a_user_has_so_many_opens_and_administrators_have_some_left() {
     other(&lab).open(want("more"));
 }
 
+/// The name of an open stays in memory as it was sent, so that one with a long name counts as several.
+#[test]
+fn long_names_count_as_several_opens() {
+    let lab = Lab::with(|s| s.limits.usage.opens = bound(10, 100, 100));
+    let total = || lab.server.trees.usage.total(Kind::Opens);
+    let long = vec!["d".repeat(200); 15].join("\\");
+    std::fs::create_dir_all(lab.host(&long.replace('\\', "/"))).unwrap();
+    let mut c = other(&lab);
+    let one = c.open(want(&format!("{}\\{}", &long[..1004], "f".repeat(19)))).id;
+    assert_eq!(total(), 1, "1,024 bytes");
+    let two = c.open(want(&format!("{long}\\f"))).id;
+    assert_eq!(total(), 4, "3,016 bytes");
+    c.open(want(&format!("{long}\\g")));
+    c.open(want(&format!("{long}\\h")));
+    assert_eq!(c.fails(want("more")), NtStatus::TOO_MANY_OPENED_FILES);
+    c.close(one);
+    assert_eq!(c.fails(want(&format!("{long}\\i"))), NtStatus::TOO_MANY_OPENED_FILES);
+    c.close(two);
+    c.open(want(&format!("{long}\\i")));
+}
+
 /// The directories above what is open take descriptors too: each counts once for a user, however much is open below it.
 #[test]
 fn directories_above_opens_count_as_opens_on_shared_directories() {
