@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod addresses;
+mod aside;
 mod cli;
 mod cluster;
 mod commands;

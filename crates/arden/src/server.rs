@@ -47,6 +47,7 @@ use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use crate::users::{LiveUsers, sid};
 use crate::{
     addresses::{self, Addresses},
+    aside::wait_a_while,
     exposure,
     forwarding::{self, Places},
     interfaces,
@@ -60,6 +61,9 @@ const UNSERVED_TRIED_EVERY: Duration = Duration::from_secs(5);
 
 /// Connections of clients of a pool that this node leaves have so long to end.
 const DISCONNECT_WAIT: Duration = Duration::from_secs(2);
+/// How long a change of accounts waits until what users had open who are gone is closed. They are logged off before.
+const REVOKED_WAIT: Duration = Duration::from_secs(2);
+const REVOKED_OPENS: &str = "files of users who were logged off are closed";
 
 /// The location of a share's files: the volume, if any, and the path.
 type Place = (Option<String>, PathBuf);
@@ -599,12 +603,16 @@ impl Control for SmbControl {
 
     fn accounts_changed(&self) {
         self.server.trees.set_time(Time::read());
-        self.server.accounts_changed();
+        let revoked = self.server.accounts_changed();
+        wait_a_while(REVOKED_WAIT, REVOKED_OPENS, move || revoked.close());
     }
 
     fn close_user_sessions(&self, name: &str) -> usize {
         self.server.trees.set_time(Time::read());
-        self.server.end_sessions_of(name)
+        let revoked = self.server.end_sessions_of(name);
+        let count = revoked.sessions();
+        wait_a_while(REVOKED_WAIT, REVOKED_OPENS, move || revoked.close());
+        count
     }
 
     fn settings_changed(&self) {

@@ -5,28 +5,52 @@ use std::sync::Arc;
 use arden_auth::{Token, users::same_name};
 use arden_store::commit::CommitScope;
 
-use crate::{server::Server, trees::Standing};
+use crate::{
+    model::SmbOpen,
+    server::Server,
+    trees::{Standing, Trees, ending::Ending},
+};
+
+/// Sessions have ended, and nobody can use any more what they had open. It is left to be closed, which may wait for a disk.
+#[must_use]
+pub struct Revoked {
+    trees: Arc<Trees>,
+    endings: Vec<Ending>,
+    /// Of the opens that wait for their client, those that go.
+    waiting: Box<dyn Fn(&SmbOpen) -> bool + Send>,
+}
+
+impl Revoked {
+    /// How many sessions have ended.
+    pub fn sessions(&self) -> usize {
+        self.endings.len()
+    }
+
+    pub fn close(self) {
+        self.endings.into_iter().for_each(|ending| ending.finish(&CommitScope::begin()));
+        self.trees.close_waiting(|open| (self.waiting)(open));
+    }
+}
 
 impl Server {
-    /// Ends all sessions of a user, by account name in any case, and closes his opens that wait for their client. Returns
-    /// the number of sessions.
-    pub fn end_sessions_of(self: &Arc<Server>, user: &str) -> usize {
+    /// Ends all sessions of a user, by account name in any case; his opens that wait for their client are to be closed too.
+    pub fn end_sessions_of(self: &Arc<Server>, user: &str) -> Revoked {
         // A logon that looked at the account before the change has added its session after this.
         drop(self.accounts.write());
-        let of_user = |token: &Token| same_name(&token.user_name, user);
-        let mut count = 0;
-        for session in self.sessions().into_iter().filter(|s| of_user(&s.token())) {
+        let mut endings = Vec::new();
+        for session in self.sessions().into_iter().filter(|s| same_name(&s.token().user_name, user)) {
             tracing::info!(session = session.id, user, "session closed by an administrator");
-            self.end_session(&CommitScope::begin(), &session, false, self.trees.time().now);
-            count += 1;
+            endings.extend(self.take_session_down(&session, false, self.trees.time().now));
         }
-        self.trees.close_waiting(|open| of_user(&open.owner));
-        count
+        let user = user.to_owned();
+        let of_user = move |token: &Token| same_name(&token.user_name, &user);
+        Revoked { trees: self.trees.clone(), endings, waiting: Box::new(move |open| of_user(&open.owner)) }
     }
 
     /// Accounts or groups have changed: sessions, tree connects and opens are what the accounts allow now.
-    pub fn accounts_changed(self: &Arc<Server>) {
+    pub fn accounts_changed(self: &Arc<Server>) -> Revoked {
         drop(self.accounts.write());
+        let mut endings = Vec::new();
         for session in self.sessions() {
             let token = session.token();
             match self.trees.standing(&token) {
@@ -38,10 +62,11 @@ impl Server {
                 Standing::Lost => {
                     tracing::info!(session = session.id, user = %token.user_name,
                         "session ended: the account is gone, disabled, or has lost a group");
-                    self.end_session(&CommitScope::begin(), &session, false, self.trees.time().now);
+                    endings.extend(self.take_session_down(&session, false, self.trees.time().now));
                 }
             }
         }
-        self.trees.close_waiting(|open| !self.trees.is_allowed(open));
+        let trees = self.trees.clone();
+        Revoked { trees: trees.clone(), endings, waiting: Box::new(move |open| !trees.is_allowed(open)) }
     }
 }

@@ -14,7 +14,7 @@ fn staff() -> Sid {
 fn set_groups(lab: &Lab, user: &str, groups: &[Sid]) {
     let record = lab.users.user(user).unwrap();
     lab.users.put_user(UserRecord { groups: groups.to_vec(), ..record });
-    lab.server.accounts_changed();
+    lab.server.accounts_changed().close();
 }
 
 /// Users and their passwords are as before, with a group that nobody is in.
@@ -123,7 +123,7 @@ fn a_change_that_takes_nothing_away_is_not_noticed() {
         s.users_max = Some(1);
     });
     change_share(&lab, SECOND, |s| s.read_only = true);
-    lab.server.accounts_changed();
+    lab.server.accounts_changed().close();
     c.write(f.id, 0, b"x");
     assert!(lab.server.session(c.session_id()).unwrap().tables.trees.read()[&c.tree].share.access_based_enumeration);
 }
@@ -144,7 +144,7 @@ fn a_user_who_is_removed_or_disabled_has_no_sessions_and_no_opens() {
             let record = lab.users.user(OTHER).unwrap();
             lab.users.put_user(UserRecord { disabled: true, ..record });
         }
-        lab.server.accounts_changed();
+        lab.server.accounts_changed().close();
         assert_eq!(c.try_write(f.id, 0, b"x").unwrap_err(), NtStatus::USER_SESSION_DELETED);
         assert_eq!(lab.server.trees.opens().len(), 0);
         admin.open(want("file").existing());
@@ -213,11 +213,15 @@ fn all_sessions_of_a_user_end_at_once() {
     let mut clients: Vec<_> = (0..3).map(|_| logged_on(&lab, OTHER, SHARE)).collect();
     let mut mine = lab.client();
     let f = mine.open(want("mine"));
-    assert_eq!(lab.server.end_sessions_of("OTHER"), 3);
+    clients.iter_mut().for_each(|c| drop(c.open(want("theirs"))));
+    let revoked = lab.server.end_sessions_of("OTHER");
+    assert_eq!(revoked.sessions(), 3);
+    // What they had open is closed behind that: it may wait for a disk.
     for c in &mut clients {
         assert_eq!(c.fails(want("x")), NtStatus::USER_SESSION_DELETED);
     }
+    revoked.close();
     assert_eq!(lab.server.trees.opens().len(), 1);
     mine.write(f.id, 0, b"x");
-    assert_eq!(lab.server.end_sessions_of("nobody"), 0);
+    assert_eq!(lab.server.end_sessions_of("nobody").sessions(), 0);
 }
