@@ -100,6 +100,37 @@ fn the_journal_is_made_read_and_deleted_by_who_manages_the_volume() {
     assert_eq!(c.try_fsctl(root, fsctl::QUERY_USN_JOURNAL, &[], 64), Err(NtStatus::JOURNAL_NOT_ACTIVE));
 }
 
+/// The record of a file has the name that the file was opened by: another one may be where the opener may not look. One without FILE_TRAVERSE
+/// who came by its id is told none, as by [MS-FSA] 2.1.5.12.30.
+#[test]
+fn a_record_tells_no_other_name_of_the_file() {
+    let (lab, _) = lab();
+    let mut c = client(&lab, USER);
+    c.make_directory("secret");
+    let f = c.open(want("secret\\plan")).id;
+    assert_eq!(c.set(f, file_class::LINK, &name_change("public", false)), NtStatus::SUCCESS);
+    let number = le_u64(&c.query(f, file_class::INTERNAL), 0).to_le_bytes();
+    let secret = c.open(want("secret").existing().directory()).id;
+    let secret = le_u64(&c.query(secret, file_class::INTERNAL), 0);
+    let mut told = |f| {
+        let of = c.fsctl(f, fsctl::READ_FILE_USN_DATA, &[], 4096);
+        (le_u64(&of, 16), records(&[&[0; 8], &of[..]].concat())[0].2.clone())
+    };
+    assert_eq!(told(f), (secret, "plan".to_string()));
+    let mut other = client(&lab, USER);
+    let by_link = other.open(want("public").existing().access(FILE_READ_ATTRIBUTES)).id;
+    let of = other.fsctl(by_link, fsctl::READ_FILE_USN_DATA, &[], 4096);
+    assert_eq!(records(&[&[0; 8], &of[..]].concat())[0].2, "public");
+    assert_ne!(le_u64(&of, 16), secret);
+    for (access, name) in [(FILE_READ_ATTRIBUTES, ""), (FILE_READ_ATTRIBUTES | FILE_TRAVERSE, "plan")] {
+        let by_id = want("").existing().access(access).options(OPT_OPEN_BY_FILE_ID).req_named(&number);
+        let by_id = Created::parse(&other.call(&by_id).ok()).id;
+        let of = other.fsctl(by_id, fsctl::READ_FILE_USN_DATA, &[], 4096);
+        assert_eq!(records(&[&[0; 8], &of[..]].concat())[0].2, name);
+        assert_eq!(le_u64(&of, 16), if name.is_empty() { 0 } else { secret });
+    }
+}
+
 #[test]
 fn a_directory_has_no_journal() {
     let lab = Lab::new();

@@ -342,15 +342,8 @@ impl Fs {
         ranges.iter().try_for_each(check_range)?;
         let mut woken = Vec::new();
         let mut inner = open.file.lock();
-        let stream = inner.at(open.stream_no);
-        let mut result = Ok(());
-        for range in ranges {
-            result = stream.locks.unlock(open.id, range, &mut woken);
-            if result.is_err() {
-                break;
-            }
-            open.locks.fetch_sub(1, Ordering::Relaxed);
-        }
+        let (gone, result) = inner.at(open.stream_no).locks.unlock_all(open.id, ranges, &mut woken);
+        open.locks.fetch_sub(gone, Ordering::Relaxed);
         open.file.publish(&inner);
         drop(inner);
         self.table.resume(woken);

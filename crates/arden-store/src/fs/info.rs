@@ -40,10 +40,15 @@ impl Fs {
     /// [`Fs::path`] for who may know it: an id leads to a file without its directories, and only FILE_TRAVERSE
     /// tells them, [MS-FSA] 2.1.5.12.30.
     pub fn path_told(&self, open: &Arc<Open>) -> Result<String> {
-        if open.options & OPT_OPEN_BY_FILE_ID != 0 && !open.has(FILE_TRAVERSE) {
+        if !self.may_know_name(open) {
             return Err(StoreError::AccessDenied.into());
         }
         Ok(self.path(open))
+    }
+
+    /// Whether the opener may know where the file is, and by what name.
+    pub fn may_know_name(&self, open: &Open) -> bool {
+        open.options & OPT_OPEN_BY_FILE_ID == 0 || open.has(FILE_TRAVERSE)
     }
 
     /// Relative to the share's root with backslashes, the stream included.

@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering};
 use arden_auth::Token;
 
 use super::{
-    LeaseHome, OpenTable, WaitPlace,
+    LeaseHome, OpenTable,
     cache::{Conflict, GrantContext, LeaseId},
     effects::Effects,
     file::{FileInner, FileState, Newcomer, OpenEntry, PendingDelete, Removal},
@@ -123,9 +123,7 @@ impl OpenTable {
                 wait |= s.caches.conflict(&conflict, self.clock(a.cause.now), fx);
             }
             if wait {
-                let id = self.new_wait(a.owner, WaitPlace::Break)?;
-                inner.waiters.push(id);
-                return Ok(Admitted::Wait(id));
+                return Ok(Admitted::Wait(self.wait_among(&mut inner.waiters, a.owner)?));
             }
         }
         if sharing_violation {

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     effects::{Effect, Effects},
+    room::give_back,
     share::is_lease_stat_open,
 };
 use crate::{
@@ -510,6 +511,7 @@ impl Caches {
         let Some(i) = self.grants.iter().position(|g| g.holder == held) else { return (None, false) };
         let g = &mut self.grants[i];
         g.opens.retain(|o| *o != open);
+        give_back(&mut g.opens);
         g.real_opens -= u32::from(!stat_open && g.real_opens > 0);
         if !g.opens.is_empty() {
             return (None, false);

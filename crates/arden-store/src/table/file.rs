@@ -14,6 +14,7 @@ use super::{
     cache::{Actor, Caches, Clock, LeaseId},
     effects::Effects,
     locks::LockSet,
+    room::give_back,
     share::{SHARED_ACCESS, ShareCounts, is_stat_open},
     valid::ValidData,
     write_time::WriteTime,
@@ -36,6 +37,8 @@ pub(crate) struct FileState {
     pub valid_ends: AtomicBool,
     /// `FileInner::write_time` may be other than the stored one.
     write_time: AtomicBool,
+    /// It has been among `OpenTable::deadlines`.
+    pub is_listed: AtomicBool,
 }
 
 #[derive(Default)]
@@ -152,6 +155,7 @@ impl FileState {
             caching: AtomicBool::new(false),
             valid_ends: AtomicBool::new(false),
             write_time: AtomicBool::new(false),
+            is_listed: AtomicBool::new(false),
         }
     }
     pub fn lock(&self) -> FileGuard<'_> {
@@ -315,6 +319,7 @@ impl FileInner {
         let s = self.at(stream_no);
         let at = s.opens.binary_search_by_key(&id, |o| o.id).ok()?;
         let entry = s.opens.remove(at);
+        give_back(&mut s.opens);
         s.shares.remove(entry.access, entry.share);
         s.real_opens -= u32::from(!is_stat_open(entry.access));
         self.absent_owners -= u32::from(entry.owner_absent);
@@ -360,10 +365,11 @@ impl FileInner {
     /// Takes streams without opens out again.
     pub fn forget_idle_streams(&mut self) {
         self.others.retain(|s| !s.opens.is_empty() || s.delete.is_some());
+        give_back(&mut self.others);
     }
 
     pub fn wake(&mut self, fx: &mut Effects) {
-        for w in self.waiters.drain(..) {
+        for w in std::mem::take(&mut self.waiters) {
             fx.resume(w);
         }
     }

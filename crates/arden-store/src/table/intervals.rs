@@ -9,7 +9,7 @@ use crate::fs::OpenId;
 
 const NONE: u32 = u32::MAX;
 /// So many places are kept while one of them is used.
-const PLACES_MIN: usize = 64;
+const PLACES_MIN: usize = 16;
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {

@@ -6,7 +6,10 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::intervals::Intervals;
+use super::{
+    intervals::Intervals,
+    room::{give_back, give_back_queue},
+};
 use crate::{
     error::StoreError,
     fs::{LockRange, OpenId, WaitId},
@@ -142,9 +145,28 @@ impl LockSet {
 
     /// `NotLocked` unless `open` holds exactly this range. Waiters that can go on are pushed to `woken`.
     pub fn unlock(&mut self, open: OpenId, r: &LockRange, woken: &mut Vec<WaitId>) -> Result<(), StoreError> {
-        self.remove(open, r)?;
-        self.settle(woken);
-        Ok(())
+        self.unlock_all(open, std::slice::from_ref(r), woken).1
+    }
+
+    /// The same in order, up to one that is not locked; how many went. Those who wait are looked at once, behind all of it.
+    pub fn unlock_all(
+        &mut self,
+        open: OpenId,
+        ranges: &[LockRange],
+        woken: &mut Vec<WaitId>,
+    ) -> (usize, Result<(), StoreError>) {
+        let (mut gone, mut result) = (0, Ok(()));
+        for r in ranges {
+            result = self.remove(open, r);
+            if result.is_err() {
+                break;
+            }
+            gone += 1;
+        }
+        if gone > 0 {
+            self.settle(woken);
+        }
+        (gone, result)
     }
 
     /// The exclusive lock where the open has both kinds of this range.
@@ -175,6 +197,7 @@ impl LockSet {
         ended.extend(self.granted.iter().filter(|p| p.open == open).map(|p| (p.wait, false)));
         self.pending.retain(|p| p.open != open);
         self.granted.retain(|p| p.open != open);
+        self.give_room_back();
         let freed = held.len();
         if freed > 0 {
             self.settle(woken);
@@ -189,6 +212,12 @@ impl LockSet {
             let p = self.granted.remove(i);
             let _ = self.unlock(p.open, &p.range, woken);
         }
+        self.give_room_back();
+    }
+
+    fn give_room_back(&mut self) {
+        give_back_queue(&mut self.pending);
+        give_back(&mut self.granted);
     }
 
     /// Grants what waits, first come first served.

@@ -15,6 +15,7 @@ pub(crate) mod notify;
 mod open;
 mod read_ahead;
 mod restore;
+mod room;
 pub(crate) mod share;
 mod shut;
 pub(crate) mod valid;
@@ -126,7 +127,9 @@ pub struct OpenTable {
     leases: Box<[LeaseShard]>,
     hasher: RandomState,
     waits: Mutex<HashMap<WaitId, (Owner, WaitPlace)>, ranks::Waits>,
-    deadlines: Mutex<Vec<(Instant, Weak<FileState>)>, ranks::Deadlines>,
+    /// By the address of the file's state: when its first break is to be answered. A file is here once at most, and no longer than it is
+    /// in use.
+    deadlines: Mutex<HashMap<usize, (Instant, Weak<FileState>)>, ranks::Deadlines>,
     ids: OpenIds,
     next_wait: AtomicU64,
     open_count: AtomicUsize,
@@ -198,9 +201,11 @@ impl OpenTable {
         let scope = CommitScope::begin();
         let due: Vec<Weak<FileState>> = {
             let mut deadlines = self.deadlines.lock();
-            let (due, later) = deadlines.drain(..).partition(|(at, _)| *at <= now);
-            *deadlines = later;
-            due.into_iter().map(|(_, file): (Instant, _)| file).collect()
+            let due = deadlines.extract_if(|_, (at, _)| *at <= now).map(|(_, (_, file))| file).collect();
+            if deadlines.is_empty() {
+                *deadlines = HashMap::new();
+            }
+            due
         };
         for file in due.into_iter().filter_map(|f| f.upgrade()) {
             let mut fx = Effects::default();
@@ -217,7 +222,7 @@ impl OpenTable {
             drop(inner);
             self.run(&scope, &file, fx);
         }
-        self.deadlines.lock().iter().map(|(at, _)| *at).min()
+        self.deadlines.lock().values().map(|(at, _)| *at).min()
     }
 
     /// The state that the lease has now. `NoBreakUnderWay` when it is not breaking, `NotFound` when it is
@@ -355,6 +360,9 @@ impl OpenTable {
         if !inner.dead && !in_use && inner.deletes.is_empty() {
             inner.dead = true;
             shard.remove(&file.id);
+            if file.is_listed.load(Ordering::Acquire) {
+                self.deadlines.lock().remove(&(Arc::as_ptr(file) as usize));
+            }
         }
     }
 
@@ -373,10 +381,28 @@ impl OpenTable {
         Ok(id)
     }
 
+    /// A new wait of `owner`'s in `waiters`, for the answer to a break or the end of a move. Before the list grows, waits that were taken back leave it.
+    pub(crate) fn wait_among(&self, waiters: &mut Vec<WaitId>, owner: &Owner) -> Result<WaitId, StoreError> {
+        let id = self.new_wait(owner, WaitPlace::Break)?;
+        if waiters.len() == waiters.capacity() {
+            let waits = self.waits.lock();
+            waiters.retain(|wait| waits.contains_key(wait));
+            drop(waits);
+            // So that the next look at all of them comes after as many as there are now.
+            let room = waiters.len().max(8);
+            waiters.reserve(room);
+        }
+        waiters.push(id);
+        Ok(id)
+    }
+
     /// Tells the owners what `scope` caused; no lock may be held.
     pub(crate) fn run(&self, scope: &CommitScope, file: &Arc<FileState>, fx: Effects) {
         if let Some(at) = fx.deadline {
-            self.deadlines.lock().push((at, Arc::downgrade(file)));
+            let mut deadlines = self.deadlines.lock();
+            let listed = deadlines.entry(Arc::as_ptr(file) as usize).or_insert_with(|| (at, Arc::downgrade(file)));
+            listed.0 = listed.0.min(at);
+            file.is_listed.store(true, Ordering::Release);
         }
         for effect in fx.list {
             match effect {

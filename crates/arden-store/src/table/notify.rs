@@ -11,6 +11,7 @@ use std::{
 
 use arden_lock::{Mutex, ranks};
 
+use super::room::give_back_queue;
 use crate::{
     error::StoreError,
     fs::{Change, HeldBytes, OpenId, WaitId},
@@ -40,8 +41,8 @@ struct WatchState {
     overflow: bool,
     /// Queries that wait, oldest first.
     pending: VecDeque<WaitId>,
-    /// What was there when a wait ended, for the call made again.
-    ready: VecDeque<Result<Vec<Change>, StoreError>>,
+    /// What was there when a wait ended, for the call made again, and the bytes that are held for it until then.
+    ready: VecDeque<(Result<Vec<Change>, StoreError>, usize)>,
     ended: Option<StoreError>,
 }
 
@@ -86,7 +87,9 @@ impl Watch {
         wait: impl FnOnce() -> Result<WaitId, StoreError>,
     ) -> Result<Option<Vec<Change>>, StoreError> {
         let mut s = self.state.lock();
-        if let Some(ready) = s.ready.pop_front() {
+        if let Some((ready, bytes)) = s.ready.pop_front() {
+            self.held.release(bytes);
+            give_back_queue(&mut s.ready);
             let changes = ready?;
             return if fits(&changes, max_bytes) { Ok(Some(changes)) } else { Err(StoreError::ChangesLost) };
         }
@@ -94,7 +97,9 @@ impl Watch {
             return Err(error);
         }
         if s.overflow || !s.changes.is_empty() {
-            let changes = s.take(&*self.held)?;
+            let (changes, bytes) = s.take();
+            self.held.release(bytes);
+            let changes = changes?;
             return if fits(&changes, max_bytes) { Ok(Some(changes)) } else { Err(StoreError::ChangesLost) };
         }
         let id = wait()?;
@@ -103,7 +108,9 @@ impl Watch {
     }
 
     pub fn cancel(&self, wait: WaitId) {
-        self.state.lock().pending.retain(|w| *w != wait);
+        let mut s = self.state.lock();
+        s.pending.retain(|w| *w != wait);
+        give_back_queue(&mut s.pending);
     }
 
     /// Ends all queries, now and later, with `error`.
@@ -117,7 +124,7 @@ impl Watch {
     pub fn interrupt(&self, error: StoreError, woken: &mut Vec<WaitId>) {
         let mut s = self.state.lock();
         while let Some(w) = s.pending.pop_front() {
-            s.ready.push_back(Err(error));
+            s.ready.push_back((Err(error), 0));
             woken.push(w);
         }
     }
@@ -139,20 +146,22 @@ impl Watch {
                 s.changes.push_back(Change { kind: *kind, name: name.clone() });
             }
         }
-        s.deliver(&*self.held, woken);
+        s.deliver(woken);
     }
 
     /// Changes were lost: the next query says so.
     pub fn overflow(&self, woken: &mut Vec<WaitId>) {
         let mut s = self.state.lock();
         s.lose(&*self.held);
-        s.deliver(&*self.held, woken);
+        s.deliver(woken);
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.state.get_mut().lose(&*self.held);
+        let state = self.state.get_mut();
+        state.lose(&*self.held);
+        self.held.release(state.ready.iter().map(|(_, bytes)| bytes).sum());
     }
 }
 
@@ -166,23 +175,22 @@ impl WatchState {
         self.changes = VecDeque::new();
         held.release(std::mem::take(&mut self.bytes));
     }
-    fn take(&mut self, held: &dyn HeldBytes) -> Result<Vec<Change>, StoreError> {
-        held.release(std::mem::take(&mut self.bytes));
-        if std::mem::take(&mut self.overflow) {
-            self.changes = VecDeque::new();
-            return Err(StoreError::ChangesLost);
-        }
+    /// The changes, and the bytes that were held for them.
+    fn take(&mut self) -> (Result<Vec<Change>, StoreError>, usize) {
+        let bytes = std::mem::take(&mut self.bytes);
         // Together with the room that they took.
-        Ok(std::mem::take(&mut self.changes).into_iter().collect())
+        let changes = std::mem::take(&mut self.changes).into_iter().collect();
+        (if std::mem::take(&mut self.overflow) { Err(StoreError::ChangesLost) } else { Ok(changes) }, bytes)
     }
-    fn deliver(&mut self, held: &dyn HeldBytes, woken: &mut Vec<WaitId>) {
+    fn deliver(&mut self, woken: &mut Vec<WaitId>) {
         if !self.overflow && self.changes.is_empty() {
             return;
         }
         if let Some(w) = self.pending.pop_front() {
-            let taken = self.take(held);
+            let taken = self.take();
             self.ready.push_back(taken);
             woken.push(w);
+            give_back_queue(&mut self.pending);
         }
     }
 }
@@ -435,5 +443,31 @@ mod tests {
         many.iter().for_each(|w| watches.remove(w));
         drop(many);
         assert_eq!(mine.held.load(Ordering::Relaxed), 0);
+    }
+
+    /// What a query was woken for is held until it has fetched it, or the watch goes.
+    #[test]
+    fn changes_are_held_until_they_are_fetched() {
+        let watches = Watches::default();
+        let mine = Counted::up_to(10_000);
+        let watch = watch(1, "a", true, 10_000, mine.clone());
+        watches.add(watch.clone());
+        let held = || mine.held.load(Ordering::Relaxed);
+        let add = |name: &str| {
+            let path = trail(&format!("a\\{name}"));
+            watches.report(0, 1, &[(ChangeKind::Added, &path, None)], &mut Vec::new());
+        };
+        for wait in 0..3 {
+            assert_eq!(watch.query(1000, || Ok(WaitId(wait))), Ok(None));
+        }
+        add("one");
+        add("second");
+        assert_eq!(held(), wire_bytes("one") + wire_bytes("second"));
+        assert_eq!(watch.query(1000, || unreachable!()), Ok(Some(vec![change(ChangeKind::Added, "one")])));
+        assert_eq!(held(), wire_bytes("second"));
+        // The other's client is gone, and the watch with it.
+        watches.remove(&watch);
+        drop(watch);
+        assert_eq!(held(), 0);
     }
 }

@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use super::{Admission, Admitted, OpenTable, WaitPlace, file::FileInner, file::FileState};
+use super::{Admission, Admitted, OpenTable, file::FileInner, file::FileState};
 use crate::{
     error::StoreError,
     fs::{Owner, WaitId},
@@ -67,9 +67,7 @@ impl OpenTable {
         for file in above.chain(itself.then(|| node.id())).filter_map(|id| self.find(id)) {
             let mut inner = file.lock();
             if inner.shut > 0 {
-                let wait = self.new_wait(owner, WaitPlace::Break)?;
-                inner.shut_out.push(wait);
-                return Ok(Some(wait));
+                return Ok(Some(self.wait_among(&mut inner.shut_out, owner)?));
             }
         }
         Ok(None)
@@ -77,9 +75,7 @@ impl OpenTable {
 
     /// An open that comes while the file is shut waits, and then looks its name up again.
     pub(super) fn wait_until_open(&self, a: &Admission<'_>, inner: &mut FileInner) -> Result<Admitted, StoreError> {
-        let wait = self.new_wait(a.owner, WaitPlace::Break)?;
-        inner.shut_out.push(wait);
-        Ok(Admitted::ShutOut(wait))
+        Ok(Admitted::ShutOut(self.wait_among(&mut inner.shut_out, a.owner)?))
     }
 }
 

@@ -40,6 +40,7 @@ fn closing_and_time_answer_too() {
     let second = w.open(second);
     assert_eq!(w.lease_of(&second), "R");
     w.close(second);
+    assert_eq!(w.table.tick(w.now), None, "nobody uses the file any more");
 
     let first = w.open(want("f").oplock(OplockLevel::Batch));
     let other = want("f");

@@ -281,7 +281,11 @@ impl ChangeJournal for VolumeStore {
     }
 
     fn of_file(&self, node: &dyn Node) -> Result<Record, StoreError> {
-        Ok(self.shared.vol.journal.of_file(own(node)?.id().file)?)
+        let node = own(node)?;
+        let mut record = self.shared.vol.journal.of_file(node.id().file)?;
+        // Of the name that it was opened by: another one may be in a directory that the opener may not see.
+        (record.parent, record.name) = node.link.standing().unwrap_or_default();
+        Ok(record)
     }
 
     fn close_record(&self, _by: ChangedBy, node: &dyn Node) -> Result<u64, StoreError> {

@@ -244,8 +244,12 @@ fn file_data(journal: &dyn ChangeJournal, file: &Arc<Open>, ioctl: &IoctlRequest
     if max < header_bytes(version) {
         return Err(NtStatus::BUFFER_TOO_SMALL.into());
     }
+    let mut record = journal.of_file(&**file.node())?;
+    if !file.fs().may_know_name(file) {
+        (record.parent, record.name) = Default::default();
+    }
     let mut out = Vec::new();
-    put_record(&mut out, version, &journal.of_file(&**file.node())?);
+    put_record(&mut out, version, &record);
     if out.len() > max {
         return Err(NtStatus::BUFFER_TOO_SMALL.into());
     }

@@ -1,5 +1,5 @@
-//! Taking away data of a file: cutting it off, and making holes. One operation where its record and the log have room for all of
-//! it; otherwise several, between which room is made and others may use the file: holes from their beginning, a file that is cut
+//! Taking away data of a file: cutting it off, and making holes. One operation where it is not much, and its record and the log have
+//! room for all of it; otherwise several, between which room is made and others may use the file: holes from their beginning, a file that is cut
 //! off from its end. A crash leaves those that were done before it.
 
 use arden_store::error::StoreError;
@@ -22,13 +22,16 @@ use crate::{
     },
 };
 
+/// Nobody else changes or looks up anything on the volume while they are taken away, some 3 us each.
+const EXTENTS_AT_ONCE_MAX: usize = 4096;
 /// What a record of the journal holds for an extent that is taken away, where it is small and shared.
 const RECORD_BYTES_AN_EXTENT: usize = 160;
 
 impl Files {
     /// How many extents go in one operation: where a file has more to lose, it loses them in several.
     fn extents_max(&self) -> usize {
-        (self.engine.state.wal.record_bytes_max() / RECORD_BYTES_AN_EXTENT).max(EXTENTS_AN_OPERATION)
+        let in_record = self.engine.state.wal.record_bytes_max() / RECORD_BYTES_AN_EXTENT;
+        in_record.clamp(EXTENTS_AN_OPERATION, EXTENTS_AT_ONCE_MAX)
     }
 }
 
