@@ -26,6 +26,7 @@ ranks! {
     141 SharesElsewhere "Trees::shares_elsewhere";
     150 KeptLocks "SmbOpen::kept_locks";
     160 Peers "Server::peers";
+    170 ClientPeers "ClientPeers";
     180 Sessions "Server::sessions";
     190 SessionTables "Trees::sessions";
     200 ReservedIds "Server::reserved_ids";

@@ -170,7 +170,8 @@ impl Connection {
                         continue;
                     }
                     Left::Finished(mut answers) => {
-                        push(&mut behind, frames, answers.frame().into());
+                        let frame = answers.frame();
+                        push(&mut behind, frames, Unsent::holding(frame, Box::new(answers)));
                         continue;
                     }
                 };

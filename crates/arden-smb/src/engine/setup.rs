@@ -608,6 +608,8 @@ impl Connection {
         }
         channels.push(channel.clone());
         self.peer.channels.write().insert(session.id, channel.clone());
+        drop(channels);
+        self.server.client_peers.note(session.client, &self.peer);
         self.server.admission.set_logged_on(self.peer.id, true);
         Ok(channel)
     }

@@ -87,7 +87,7 @@ pub fn read(request: &Request<'_>, open: &Arc<SmbOpen>, pipe: &PipeState, max: u
             let wait = request.trees.new_wait();
             note_reader(request, pipe, wait);
             // Who closed it meanwhile has not seen this one.
-            request.check_still_open(open)?;
+            request.check_still_open(open).inspect_err(|_| request.trees.forget_wait(wait))?;
             Err(Fail::Wait(wait, None))
         }
         other => {

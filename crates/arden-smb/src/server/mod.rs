@@ -1,6 +1,7 @@
 //! The sessions' side of the server: its tables of sessions and connections, [MS-SMB2] 3.3.1.5, requests that wait, and what the
 //! clients are told of the server's own accord. What the sessions have open is `trees`'.
 
+mod client_peers;
 pub mod forwarded;
 pub mod notify;
 mod revoke;
@@ -34,6 +35,7 @@ use crate::{
     handlers::run::{LocalEngine, RequestEngine},
     model::{seam::Clients, share::Share},
     server::{
+        client_peers::ClientPeers,
         forwarded::{Forwarded, NodeLinks},
         waits::Waits,
     },
@@ -65,6 +67,7 @@ pub struct Server {
     /// Connections of other nodes, over which these sessions ask.
     pub(crate) node_links: NodeLinks,
     peers: Mutex<HashMap<u64, Weak<Peer>>, ranks::Peers>,
+    pub(crate) client_peers: ClientPeers,
     /// At which addresses of this machine connections are taken; without it, at all.
     admit_at: OnceLock<Box<dyn Fn(SocketAddr) -> bool + Send + Sync>>,
     /// Threads that may block, and the memory of what runs there.
@@ -118,6 +121,7 @@ impl Server {
                 forwarded: Forwarded::default(),
                 node_links: NodeLinks::default(),
                 peers: Mutex::new(HashMap::new()),
+                client_peers: ClientPeers::default(),
                 admit_at: OnceLock::new(),
                 jobs: Shares::new(Bounds { slots: bounds.jobs, bytes: bounds.job_bytes }),
                 endings: Shares::new(Bounds::of_slots(bounds.endings)),
@@ -224,6 +228,8 @@ impl Server {
                 if channels.is_empty() {
                     self.admission.set_logged_on(peer.id, false);
                 }
+                drop(channels);
+                self.client_peers.forget(session.client, &peer);
             }
         }
         let ending = self.trees.take_down(&session.tables, keep_durable, now);
@@ -263,6 +269,11 @@ impl Server {
     }
 
     // Connections.
+
+    /// Of each client, those with a session of it.
+    pub fn client_connections(&self) -> usize {
+        self.client_peers.len()
+    }
 
     pub fn add_peer(&self, peer: &Arc<Peer>) {
         self.peers.lock().insert(peer.id, Arc::downgrade(peer));
@@ -328,6 +339,7 @@ impl Server {
         }
         let channels: Vec<_> = peer.channels.write().drain().map(|(_, c)| c).collect();
         for channel in channels {
+            self.client_peers.forget(channel.session.client, peer);
             self.drop_channel(&channel.session, peer.id, now);
         }
         let mailbox = std::mem::replace(&mut *peer.mailbox.lock(), Mailbox { closed: true, ..Mailbox::default() });

@@ -21,7 +21,7 @@ use crate::{
     },
     server::{Server, view::View},
     sessions::{
-        Peer, Session,
+        Session,
         frame::{put_frame_length, seal_frame},
     },
 };
@@ -68,20 +68,6 @@ fn put(out: &mut Vec<u8>, what: &Notification) {
 }
 
 impl Server {
-    /// [MS-SMB2] 3.3.4.7: breaks of leases go to the client's first connection that is there, of those on which the
-    /// lease's user has a session.
-    fn first_connection_of(&self, client: ClientId) -> Option<(Arc<Session>, Arc<Peer>)> {
-        let mut peers = self.peers();
-        peers.retain(|p| !p.is_closed());
-        peers.sort_by_key(|p| p.id);
-        peers.into_iter().find_map(|p| {
-            let session = p.channels.read().values().map(|c| &c.session).find(|s| s.client == client)?.clone();
-            Some((session, p))
-        })
-    }
-}
-
-impl Server {
     /// Over a connection of this node. False: there is none.
     pub fn notify_here(&self, to: Recipient, what: &Notification) -> bool {
         let found = match to {
@@ -89,11 +75,12 @@ impl Server {
                 let session = self.session(id).filter(|s| s.tables.serial == serial);
                 session.and_then(|s| s.live_peer().map(|p| (s, p)))
             }
-            Recipient::Client(client) => self.first_connection_of(client),
+            // [MS-SMB2] 3.3.4.7: the client's first connection that is there, of those on which the lease's user has a session.
+            Recipient::Client(client) => self.client_peers.first(client),
         };
         let Some((session, peer)) = found else { return false };
         let frame = unsolicited(&session, |out| put(out, what));
-        session.tables.grants.send_break(move || peer.send(frame));
+        session.tables.grants.send_break(move || peer.tell(frame));
         true
     }
 }

@@ -22,6 +22,8 @@ use crate::{
 
 /// Longer frames are left to the connection: whoever writes one keeps others waiting for it.
 const WRITE_HERE_BYTES_MAX: usize = 64 * 1024;
+/// Breaks that wait for a client to read them: more than 16,384 of them.
+const TOLD_BYTES_MAX: usize = 8 << 20;
 /// So many answers that were sent may wait for the connection to free what they hold.
 const SPENT_MAX: usize = 16;
 
@@ -71,6 +73,8 @@ pub struct Mailbox {
     pub cut: Vec<u8>,
     /// Answers that were sent, for what they hold beside it: the connection frees that.
     pub spent: Vec<Box<dyn Answers>>,
+    /// Bytes of what was not asked for, since nothing was left here.
+    pub told: usize,
     /// Nobody looks here any more.
     pub closed: bool,
 }
@@ -98,6 +102,13 @@ impl From<Vec<u8>> for Unsent {
     }
 }
 
+impl Unsent {
+    /// With something that goes when the frame was sent, or its connection is gone.
+    pub fn holding(frame: Vec<u8>, held: Box<dyn Send>) -> Unsent {
+        Unsent { frame, _held: Some(held) }
+    }
+}
+
 impl Mailbox {
     pub fn is_empty(&self) -> bool {
         self.left.is_empty() && self.jobs.is_empty()
@@ -120,9 +131,27 @@ impl Peer {
     pub fn send(&self, frame: Vec<u8>) {
         self.send_unsent(frame.into());
     }
+    /// Sends what was not asked for. A client that reads none of it may lose its connection: nobody pays for what waits here.
+    pub fn tell(&self, frame: Vec<u8>) {
+        let told = {
+            let mut mailbox = self.mailbox.lock();
+            if mailbox.left.is_empty() {
+                mailbox.told = 0;
+            }
+            mailbox.told += frame.capacity() + size_of::<Left>();
+            mailbox.told
+        };
+        if told > TOLD_BYTES_MAX {
+            tracing::warn!(client = %self.address, bytes = told, "connection is closed: it does not read what it is told");
+            self.closed.store(true, Ordering::Release);
+            (self.wake)();
+            return;
+        }
+        self.send(frame);
+    }
     /// The same with something that goes when the frame was sent, or its connection is gone.
     pub fn send_holding(&self, frame: Vec<u8>, held: Box<dyn Send>) {
-        self.send_unsent(Unsent { frame, _held: Some(held) });
+        self.send_unsent(Unsent::holding(frame, held));
     }
     fn send_unsent(&self, frame: Unsent) {
         {
@@ -156,8 +185,10 @@ impl Peer {
     /// Whether the connection has to be woken for what is left.
     fn write_here(&self, mailbox: &mut Mailbox, mut finished: Box<dyn Answers>) -> bool {
         let frame = finished.frame();
+        let is_written = self.write_frame(mailbox, frame);
+        finished.is_written();
         mailbox.spent.push(finished);
-        !self.write_frame(mailbox, frame) || mailbox.spent.len() >= SPENT_MAX
+        !is_written || mailbox.spent.len() >= SPENT_MAX
     }
     /// False: the socket did not take all of it, and the connection has to be woken for the rest.
     fn write_frame(&self, mailbox: &mut Mailbox, mut frame: Vec<u8>) -> bool {
@@ -253,6 +284,7 @@ mod tests {
         fn frame(&mut self) -> Vec<u8> {
             std::mem::take(&mut self.0)
         }
+        fn is_written(&mut self) {}
     }
 
     impl Drop for Answer {
@@ -292,6 +324,22 @@ mod tests {
         };
         assert!(peer.write_now.set(Box::new(write)).is_ok());
         (peer, sent, woken, Arc::default())
+    }
+
+    #[test]
+    fn who_reads_nothing_of_what_it_is_told_loses_its_connection() {
+        let (peer, ..) = peer(0);
+        let tell = |times| (0..times).for_each(|_| peer.tell(vec![0; 192]));
+        tell(20_000);
+        assert!(!peer.is_closed());
+        // It has read them.
+        peer.mailbox.lock().left.clear();
+        tell(20_000);
+        assert!(!peer.is_closed());
+        tell(20_000);
+        assert!(peer.is_closed());
+        let bytes: usize = peer.mailbox.lock().left.len() * 192;
+        assert!(bytes <= TOLD_BYTES_MAX, "{bytes}");
     }
 
     #[test]

@@ -102,4 +102,7 @@ pub trait Answers: Send {
     /// The frame to be sent, once; empty where there is nothing to say. Frees nothing of what it holds beside it, and takes no
     /// lock of the table of opens or of a store: it may be called by the thread that tells of the commit.
     fn frame(&mut self) -> Vec<u8>;
+
+    /// The frame is on its way, and nobody has to pay for it any more. As for [`Answers::frame`].
+    fn is_written(&mut self);
 }

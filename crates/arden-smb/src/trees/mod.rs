@@ -64,6 +64,14 @@ const OWN_WAIT: u64 = 1 << 63;
 /// A session keeps room for so many opens whether it has them or not.
 const OPENS_KEPT_MIN: usize = 128;
 
+/// Who had many opens and keeps a few has the memory of a few.
+fn give_room_back(opens: &mut HashMap<u64, Arc<SmbOpen>>) {
+    if opens.capacity() > OPENS_KEPT_MIN && opens.len() < opens.capacity() / 8 {
+        let few = 2 * opens.len();
+        opens.shrink_to(few);
+    }
+}
+
 /// Shares, tree connects and opens, and what is known of those who have them.
 pub struct Trees {
     pub config: ServerConfig,
@@ -264,6 +272,7 @@ impl Trees {
             }
             !of_tree
         });
+        give_room_back(&mut session.opens.write());
         for open in opens {
             self.close_object(scope, &open);
         }
@@ -295,11 +304,7 @@ impl Trees {
         if let Some(session) = open.session() {
             let mut opens = session.opens.write();
             opens.remove(&open.id.volatile);
-            // Who had many and keeps a few has the memory of a few.
-            if opens.capacity() > OPENS_KEPT_MIN && opens.len() < opens.capacity() / 8 {
-                let few = 2 * opens.len();
-                opens.shrink_to(few);
-            }
+            give_room_back(&mut opens);
         }
         self.close_object(scope, open)
     }
@@ -360,7 +365,10 @@ impl Trees {
     /// The client of a persistent open has gone over to another node: the open waits for it, and the session that had it does not
     /// know it any more.
     pub(crate) fn detach(&self, from: &SessionTables, open: &Arc<SmbOpen>, now: Instant) {
-        from.opens.write().remove(&open.id.volatile);
+        let mut opens = from.opens.write();
+        opens.remove(&open.id.volatile);
+        give_room_back(&mut opens);
+        drop(opens);
         self.end_usn_waits(open);
         self.keep_disconnected(open, now);
     }

@@ -11,6 +11,28 @@ pub fn second_channel(lab: &Lab, main: &Client) -> Client {
     c
 }
 
+/// Who looks for the connections of a client, to tell it of a break, finds those with a session of it and no others.
+#[test]
+fn connections_of_a_client_are_known_while_they_have_a_session_of_it() {
+    if has_two_nodes() {
+        // The connections are another node's.
+        return;
+    }
+    let lab = Lab::new();
+    let known = || lab.server.client_connections();
+    let (mut one, mut two) = (lab.client(), lab.client());
+    let mut second = second_channel(&lab, &one);
+    assert_eq!(known(), 3);
+    let session = two.session_id();
+    two.call(&Req::new(Command::Logoff, vec![4, 0, 0, 0])).ok();
+    assert!(lab.server.session(session).is_none());
+    assert_eq!(known(), 2);
+    one.disconnect();
+    assert_eq!(known(), 1);
+    second.disconnect();
+    assert_eq!(known(), 0);
+}
+
 /// `BVT_MultipleChannel_NicRedundantOnBoth`, `MultipleChannel_NicRedundantOnClient`,
 /// `MultipleChannel_NicRedundantOnServer`, `MultipleChannel_MultiChannelOnSameNic`
 #[test]

@@ -1,6 +1,7 @@
 //! Requests that are about to wait while what was changed before in their message is on its way to stable storage: nothing is
 //! answered before it is there, the interim response neither, and the connection is free for others.
 
+use arden_smb::usage::Kind;
 use arden_wire::smb2::{Command, FileId};
 
 use crate::{channels::second_channel, client::*};
@@ -101,7 +102,9 @@ fn answers_that_wait_for_their_commit_are_paid_for() {
     let mut c = lab.ca_client();
     lab.handles.hold_commits();
     let create = want("large").existing().persistent(GUID, 0).req();
-    let ids = c.send_all(&[create, read(FileId::RELATED, 0, 50_000).related()]);
+    // A request of nobody at the end of the message does not make it nobody's.
+    let strange = read(FileId::RELATED, 0, 1).session(0x7777).signed(false);
+    let ids = c.send_all(&[create, read(FileId::RELATED, 0, 50_000).related(), strange]);
     assert_eq!(lab.handles.held_commits(), 1);
     is_unanswered(&mut c, &ids);
     assert!(lab.server.buffer_bytes() >= 50_000, "{} bytes are paid for", lab.server.buffer_bytes());
@@ -109,6 +112,30 @@ fn answers_that_wait_for_their_commit_are_paid_for() {
     c.receive(ids[0]).ok();
     assert_eq!(c.receive(ids[1]).read_data().len(), 50_000);
     assert_eq!(lab.server.buffer_bytes(), 0);
+}
+
+/// The same where the last request is about to wait.
+#[test]
+fn answers_before_a_wait_that_wait_for_their_commit_are_paid_for() {
+    let mut h = Held::new();
+    h.other.put("large", &[7; 100_000]);
+    let bytes = |h: &Held| h.lab.server.trees.usage.total(Kind::WaitBytes);
+    let large = h.c.open(want("large").existing()).id;
+    let create = want("new").persistent(GUID, 0).req();
+    let waits = lock(large, 0, &[(0, 10, lock_flags::EXCLUSIVE)]);
+    let theirs = h.other.open(want("large").existing()).id;
+    h.other.call(&lock(theirs, 0, &[(0, 10, EXCLUSIVE)])).ok();
+    h.lab.handles.hold_commits();
+    let ids = h.c.send_all(&[create, read(large, 100, 50_000), waits]);
+    assert_eq!(h.lab.handles.held_commits(), 1);
+    assert!(bytes(&h) >= 50_000, "{} bytes are paid for", bytes(&h));
+    h.lab.handles.release_commits();
+    assert_eq!(h.c.receive(ids[1]).read_data().len(), 50_000);
+    h.c.interim(ids[2]);
+    assert!((1..10_000).contains(&bytes(&h)), "{} bytes for what waits", bytes(&h));
+    h.other.close(theirs);
+    h.c.receive(ids[2]).ok();
+    assert_eq!(bytes(&h), 0);
 }
 
 /// Where no store tells of a commit, a thread waits for it that may, and the request does not run again there.

@@ -95,6 +95,10 @@ fn what_files_have_and_pipes_have_not() {
 /// Reads that were taken back leave nothing with the pipe; one that waits beside them hears what is said.
 #[test]
 fn reads_of_an_empty_pipe_that_are_cancelled_leave_nothing_behind() {
+    if has_two_nodes() {
+        // Pipes are the client's node's, which nobody can look into here.
+        return;
+    }
     let lab = Lab::new();
     let mut c = on_ipc(&lab);
     let f = c.open(pipe("srvsvc"));

@@ -8,7 +8,7 @@ use arden_wire::{NtStatus, smb2::Command};
 
 use super::{Bytes, Chain, State, run};
 use crate::{
-    base::{buffers::fitted, status},
+    base::{buffers::fitted, status, usage::Charge},
     server::Server,
     sessions::{
         Peer, PendingRequest,
@@ -42,11 +42,16 @@ pub(super) fn put_aside<'a>(
     if !state.pays_for_wait(message.get().len()) {
         return refuse(message, state, wait, NtStatus::INSUFFICIENT_RESOURCES);
     }
+    let begun = state.frame.start.map_or(0, |at| out.len() - at);
+    let Ok(paid) = state.charge_answers(begun) else {
+        return refuse(message, state, wait, NtStatus::INSUFFICIENT_RESOURCES);
+    };
     state.beside = false;
     state.peer.pending.lock().begin_job();
     let (commit, out) = (state.commits.scope.later(), state.begun_frame(out));
     let wait = Unattended { server: state.server.clone(), wait: Some(wait) };
-    let message = BeforeWait { chain: Chain { message: message.into_owned(), state }, out, wait, committed: None };
+    let chain = Chain { message: message.into_owned(), state };
+    let message = BeforeWait { chain, out, _paid: paid, wait, committed: None };
     match commit {
         Some(commit) => {
             message.commit(commit);
@@ -130,6 +135,7 @@ impl Drop for Unattended {
 struct BeforeWait {
     chain: Chain,
     out: Vec<u8>,
+    _paid: Option<Charge>,
     wait: Unattended,
     /// None: it is to be committed on a thread that may block.
     committed: Option<Result<(), StoreError>>,
@@ -145,7 +151,7 @@ impl BeforeWait {
     }
 
     fn go_on(self, out: &mut Vec<u8>, may_block: bool) -> Ran {
-        let BeforeWait { chain: Chain { message, mut state }, out: begun, mut wait, committed } = self;
+        let BeforeWait { chain: Chain { message, mut state }, out: begun, _paid, mut wait, committed } = self;
         let peer = state.peer.clone();
         state.restore_frame(out, &begun);
         let committed = committed.unwrap_or_else(|| state.commits.scope.commit());

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use arden_store::{commit::LaterCommit, error::StoreError};
 
-use super::State;
+use super::{Element, State};
 use crate::{base::buffers::Paid, engine::commits::Commits, sessions::work::Answers, trees::deferred::Deferred};
 
 /// A message whose answers wait to be sent, now that it is known whether what they speak of is durable.
@@ -14,7 +14,7 @@ pub(super) struct Finished {
     committed: Result<(), StoreError>,
     /// Kept from being freed with the frame.
     commits: Commits,
-    /// The user pays for the answers until they leave, however long the commit takes.
+    /// The user pays until the answers have left, however long the commit takes and whoever does not read them.
     paid: Option<Paid>,
 }
 
@@ -22,9 +22,11 @@ impl Finished {
     /// Begins to commit what `state` has changed, without a thread that waits. Answers leave when that is done.
     pub(super) fn commit(commit: LaterCommit, state: State, out: Vec<u8>) {
         state.server.committing.fetch_add(1, Ordering::Relaxed);
-        let token = state.elements.last().and_then(|element| Some(element.channel.as_ref()?.session.token()));
+        // Some requests of the message may name no session.
+        let token = state.elements.iter().find_map(|element| Some(element.channel.as_ref()?.session.token()));
         let payer = token.map(|token| state.server.buffers.payer(&token, state.peer.ip));
-        let paid = payer.map(|payer| payer.owe(out.capacity()));
+        let bytes = out.capacity() + size_of::<State>() + state.elements.capacity() * size_of::<Element>();
+        let paid = payer.map(|payer| payer.owe(bytes));
         commit.run(Box::new(move |committed| {
             Finished { state, out, committed, commits: Commits::default(), paid }.hand_over();
         }));
@@ -53,7 +55,10 @@ impl Answers for Finished {
     fn frame(&mut self) -> Vec<u8> {
         self.commits = self.state.committed(&mut self.out, self.committed);
         self.state.finish_frame(&mut self.out);
-        self.paid = None;
         std::mem::take(&mut self.out)
+    }
+
+    fn is_written(&mut self) {
+        self.paid = None;
     }
 }

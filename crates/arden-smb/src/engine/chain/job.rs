@@ -45,9 +45,10 @@ impl Chain {
     }
 
     pub fn user(&self) -> Option<Arc<Token>> {
-        let state = &self.state;
-        let element = state.elements.get(state.next).or_else(|| state.elements.last())?;
-        element.channel.as_ref().map(|c| c.session.token())
+        let elements = &self.state.elements;
+        // Some requests of the message may name no session.
+        let mut at_hand = elements.get(self.state.next).into_iter().chain(elements);
+        at_hand.find_map(|element| Some(element.channel.as_ref()?.session.token()))
     }
 }
 
