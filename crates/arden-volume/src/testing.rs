@@ -19,13 +19,16 @@ use arden_store::{
 use arden_wire::FileTime;
 use parking_lot::Mutex;
 
-pub use crate::facade::{
-    node::own,
-    volume::{Volume, VolumeOptions},
-};
 use crate::{
     disk::device::{BLOCK, MemDevice},
     facade::store::{Durability, VolumeStore},
+};
+pub use crate::{
+    facade::{
+        node::own,
+        volume::{Volume, VolumeOptions},
+    },
+    files::inodes::load_inode,
 };
 
 /// Memory, and somebody who sees each write before it is done.

@@ -159,6 +159,8 @@ pub struct Alloc {
     pub reserve: u64,
     /// Kept back where the device has no room for more, for the checkpoint that is being made: else it may find none for ever.
     pub left_to_checkpoint: u64,
+    /// Freed since a checkpoint last found no room.
+    pub freed_blocks: u64,
     /// Pieces of the device, by `piece_blocks`, in which something became free: perhaps nothing lies in them any more.
     emptied: BTreeSet<u64>,
     /// Those in which nothing has become free since the last look, and since the one before.
@@ -190,6 +192,7 @@ impl Alloc {
             dirty: BTreeSet::new(),
             reserve: kept_back(blocks),
             left_to_checkpoint: 0,
+            freed_blocks: 0,
             emptied: BTreeSet::new(),
             resting: BTreeSet::new(),
             rested: BTreeSet::new(),
@@ -433,6 +436,12 @@ impl Alloc {
         self.mark_dirty(run);
         self.pending.push((seq, run));
         self.pending_blocks += run.len;
+        self.freed_blocks += run.len;
+    }
+
+    /// Whether a checkpoint that found no room is worth another attempt.
+    pub fn may_have_room(&self) -> bool {
+        self.freed_blocks > self.left_to_checkpoint
     }
 
     /// What operations up to `seq` freed: they are durable. The caller gives it back with [`Alloc::release`].

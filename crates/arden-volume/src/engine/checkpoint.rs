@@ -49,6 +49,7 @@ impl Engine {
             self.wakeup.wake();
         }
         self.bound_waiting()?;
+        self.end_what_found_no_room()?;
         // Behind this anything up to the largest operation may follow.
         let is_hard = self.state.wal.fullness_before_largest() >= JOURNAL_FULL_HARD;
         if is_hard
@@ -66,6 +67,23 @@ impl Engine {
             self.wakeup.ask_settling();
         }
         Ok(())
+    }
+
+    /// A checkpoint that found no room is ended as soon as there may be some: before others take it, who would then find none that the
+    /// old tree gives back.
+    fn end_what_found_no_room(&self) -> VolResult<()> {
+        if !self.checkpoints.lacks_room.load(Ordering::Relaxed) || !self.state.alloc.lock().may_have_room() {
+            return Ok(());
+        }
+        let mut unfinished = self.checkpoints.unfinished.lock();
+        // Somebody else may have just tried.
+        if unfinished.is_none() || !self.state.alloc.lock().may_have_room() {
+            return Ok(());
+        }
+        match self.checkpoint_locked(&mut unfinished) {
+            Err(VolError::Full) => Ok(()),
+            other => other,
+        }
     }
 
     /// What nobody asked to be durable waits in memory for its batch: no more of it than of changes, whatever room the journal has.
@@ -185,7 +203,8 @@ impl Engine {
         if unfinished.is_none() {
             self.deferrals.before_checkpoint()?;
             let mut core = self.state.core.write();
-            if core.overlay.is_empty() {
+            // What was written to the journal while the last one was made is in the tree, and still takes room there.
+            if core.overlay.is_empty() && self.state.wal.fullness() < JOURNAL_FULL_SOFT {
                 return Ok(());
             }
             *unfinished = Some(self.freeze(&mut core));
@@ -217,7 +236,11 @@ impl Engine {
         let applied = match apply() {
             Ok(a) => a,
             // No room: tried again later, with what is frozen.
-            Err(VolError::Full | VolError::Io(IoError::NoSpace)) => return Err(VolError::Full),
+            Err(VolError::Full | VolError::Io(IoError::NoSpace)) => {
+                self.checkpoints.lacks_room.store(true, Ordering::Relaxed);
+                self.state.alloc.lock().freed_blocks = 0;
+                return Err(VolError::Full);
+            }
             Err(e) => return Err(self.state.fail(e)),
         };
         let mut sb = self.superblock();
@@ -260,6 +283,7 @@ impl Engine {
     fn end_checkpoint(&self, sb: Superblock, unfinished: &mut Option<Freeze>) {
         let Some(freeze) = unfinished.take() else { return };
         *self.checkpoints.superblock.lock() = sb;
+        self.checkpoints.lacks_room.store(false, Ordering::Relaxed);
         self.state.wal.trim(freeze.used, freeze.seq);
         self.committer.now_durable(freeze.seq);
     }
@@ -319,5 +343,70 @@ impl Engine {
             Ok(())
         })?;
         Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::testing::{Files, Volume, Watched, load_inode, options, volume};
+
+    /// What is written to the journal while a checkpoint is made takes room there behind it, though the tree has all of it. The next
+    /// checkpoint gives that room back even if nothing has changed: who needs room for a change would else never get it.
+    #[test]
+    fn a_checkpoint_gives_back_what_was_written_while_the_last_one_was_made() {
+        let (memory, vol) = volume(16 << 20);
+        drop(vol);
+        let meanwhile: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>> = Arc::default();
+        let acts = meanwhile.clone();
+        let before_write = move |_: u64, _: &[u8]| {
+            let act = acts.lock().take();
+            act.into_iter().for_each(|act| std::thread::spawn(act).join().unwrap());
+        };
+        let vol = Volume::open(Arc::new(Watched { memory, before_write }), options()).unwrap();
+        let node = Files::new(&vol).make("f", false).unwrap();
+        vol.checkpoint().unwrap();
+        let inode = load_inode(&vol.engine.reading(), node.id().file).unwrap();
+        let fullness = || vol.engine.state.wal.fullness();
+        while fullness() < 500 {
+            let mut t = vol.files.begin();
+            t.put_inode(node.id().file, &inode);
+            t.commit().unwrap();
+        }
+        let writes = vol.clone();
+        *meanwhile.lock() = Some(Box::new(move || writes.sync().unwrap()));
+        vol.checkpoint().unwrap();
+        assert!(fullness() >= 500, "it was written meanwhile: {}", fullness());
+        vol.checkpoint().unwrap();
+        assert!(fullness() < 50, "{}", fullness());
+    }
+
+    /// Else new files would take what has become free, and the checkpoint would lack room until somebody deletes those.
+    #[test]
+    fn a_checkpoint_that_found_no_room_is_ended_when_enough_has_become_free() {
+        let (_memory, vol) = volume(16 << 20);
+        let files = Files::new(&vol);
+        let (little, much) = (files.write("little", &[1; 64 << 10]), files.write("much", &[2; 1 << 20]));
+        vol.checkpoint().unwrap();
+        (0..300).for_each(|i| drop(files.make(&format!("{i}"), false).unwrap()));
+        vol.sync().unwrap();
+        let alloc = &vol.engine.state.alloc;
+        let others: Vec<u64> = std::iter::from_fn(|| alloc.lock().reserve_node(1).ok()).collect();
+        assert_eq!(vol.checkpoint(), Err(VolError::Full));
+        others.into_iter().for_each(|start| alloc.lock().cancel(Run { start, len: 1 }));
+        let is_unfinished = || vol.engine.lock_checkpoint().is_some();
+        let needed = alloc.lock().left_to_checkpoint;
+        assert!(needed > 16, "{needed}: the test shows nothing");
+        little.unlink(None).unwrap();
+        drop(little);
+        files.make("before there is enough", false).unwrap();
+        assert!(is_unfinished());
+        much.unlink(None).unwrap();
+        drop(much);
+        files.make("behind it", false).unwrap();
+        assert!(!is_unfinished());
+        assert!(files.find("99").is_some());
     }
 }

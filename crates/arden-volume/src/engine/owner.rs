@@ -58,6 +58,8 @@ pub struct Checkpoints {
     pub superblock: Mutex<Superblock, ranks::VolumeSuperblock>,
     /// Held while one is made, or while the trees have to stay as they are.
     pub unfinished: Mutex<Option<Freeze>, ranks::Checkpoint>,
+    /// There is one that found no room; what has become free since, the allocator knows.
+    pub lacks_room: AtomicBool,
 }
 
 pub struct Engine {
@@ -93,7 +95,11 @@ impl Engine {
             failed: Arc::new(AtomicBool::new(false)),
         };
         let committer = Committer::new(device.clone(), &state, seq);
-        let checkpoints = Checkpoints { superblock: Mutex::new(sb), unfinished: Mutex::new(None) };
+        let checkpoints = Checkpoints {
+            superblock: Mutex::new(sb),
+            unfinished: Mutex::new(None),
+            lacks_room: AtomicBool::new(false),
+        };
         let wakeup = Arc::default();
         let overlay_bytes_max = AtomicUsize::new(options.overlay_bytes_max);
         Arc::new(Engine {
