@@ -16,9 +16,12 @@ use crate::sessions::{Peer, Session};
 pub struct ClientPeers(Mutex<HashMap<ClientId, BTreeMap<u64, Weak<Peer>>>, ranks::ClientPeers>);
 
 impl ClientPeers {
-    /// `peer` has a channel of a session of this client.
+    /// `peer` has got a channel of a session of this client. It may have lost it again.
     pub fn note(&self, client: ClientId, peer: &Arc<Peer>) {
-        self.0.lock().entry(client).or_default().insert(peer.id, Arc::downgrade(peer));
+        let mut all = self.0.lock();
+        if session_of(peer, client).is_some() {
+            all.entry(client).or_default().insert(peer.id, Arc::downgrade(peer));
+        }
     }
 
     /// A channel of a session of this client has left `peer`.

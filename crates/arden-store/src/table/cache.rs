@@ -234,7 +234,7 @@ impl Grant {
         }
         let deadline = self.deadline(clock);
         self.breaking = Some(Breaking { offered: to, required: to, awaited, deadline });
-        fx.deadline = Some(deadline);
+        fx.is_due(deadline);
         self.tell(from, to, true, fx);
     }
 
@@ -254,7 +254,7 @@ impl Grant {
         let offered = (b.required | R) & state;
         let deadline = self.deadline(clock);
         self.breaking = Some(Breaking { offered, deadline, ..b });
-        fx.deadline = Some(deadline);
+        fx.is_due(deadline);
         self.tell(state, offered, true, fx);
     }
 }
@@ -611,7 +611,7 @@ impl Caches {
         let Some(b) = &mut g.breaking else { return };
         b.deadline = deadline;
         let offered = b.offered;
-        fx.deadline = Some(deadline);
+        fx.is_due(deadline);
         g.tell(g.state, offered, true, fx);
     }
 

@@ -51,7 +51,7 @@ pub(super) fn put_aside<'a>(
     let (commit, out) = (state.commits.scope.later(), state.begun_frame(out));
     let wait = Unattended { server: state.server.clone(), wait: Some(wait) };
     let chain = Chain { message: message.into_owned(), state };
-    let message = BeforeWait { chain, out, _paid: paid, wait, committed: None };
+    let message = BeforeWait { chain, out, paid, wait, committed: None };
     match commit {
         Some(commit) => {
             message.commit(commit);
@@ -135,7 +135,8 @@ impl Drop for Unattended {
 struct BeforeWait {
     chain: Chain,
     out: Vec<u8>,
-    _paid: Option<Charge>,
+    /// For these answers.
+    paid: Option<Charge>,
     wait: Unattended,
     /// None: it is to be committed on a thread that may block.
     committed: Option<Result<(), StoreError>>,
@@ -151,9 +152,11 @@ impl BeforeWait {
     }
 
     fn go_on(self, out: &mut Vec<u8>, may_block: bool) -> Ran {
-        let BeforeWait { chain: Chain { message, mut state }, out: begun, _paid, mut wait, committed } = self;
+        let BeforeWait { chain: Chain { message, mut state }, out: begun, paid, mut wait, committed } = self;
         let peer = state.peer.clone();
         state.restore_frame(out, &begun);
+        // What leaves here is paid for anew.
+        drop((begun, paid));
         let committed = committed.unwrap_or_else(|| state.commits.scope.commit());
         let message = Bytes::Owned(message);
         let aside = match wait.wait.take() {
