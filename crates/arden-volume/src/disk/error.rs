@@ -30,6 +30,8 @@ pub enum VolError {
     OverQuota,
     /// Too much would have to be moved at once between folders with quotas.
     TooFar,
+    /// More directories above it than anybody goes up.
+    TooDeep,
     /// The caller asked for what a volume cannot hold.
     Refused(&'static str),
 }
@@ -45,6 +47,7 @@ impl fmt::Display for VolError {
             VolError::NoRecord => f.write_str("the change journal does not reach back that far"),
             VolError::OverQuota => f.write_str("a quota leaves no room"),
             VolError::TooFar => f.write_str("too much lies below to be moved between folders with quotas; copy it"),
+            VolError::TooDeep => f.write_str("too many directories above it; move some of them up"),
             VolError::Failed => f.write_str("the volume stopped after a failed write; open it again"),
             VolError::Unknown(what) | VolError::Refused(what) => f.write_str(what),
         }
@@ -73,6 +76,7 @@ impl From<VolError> for StoreError {
             VolError::NoJournal => StoreError::NoChangeJournal,
             VolError::NoRecord => StoreError::ChangesExpired,
             VolError::TooFar => StoreError::AcrossQuotas,
+            VolError::TooDeep => StoreError::PathTooDeep,
             VolError::Io(IoError::Media) => StoreError::DataError,
             VolError::Corrupt(what) => {
                 tracing::error!("volume: {what}");

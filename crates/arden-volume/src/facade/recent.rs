@@ -10,7 +10,7 @@ use crate::{
         txn::{Txn, TxnHook},
         view::View,
     },
-    files::{inodes::load_inode, names::Loops},
+    files::{inodes::load_inode, names::WayUp},
 };
 
 /// Slots of each table, 8 bytes each. Ids count upward, so that files of one time have slots of their own.
@@ -53,12 +53,13 @@ impl Recent {
     /// No operation after this one changed file `ino`, or gave a name to it or to a directory from `parent` up to `root`.
     ///
     /// # Errors
-    /// A directory cannot be read.
+    /// A directory cannot be read, or the way up is too long.
     pub fn last(&self, view: &dyn View, ino: u64, parent: u64, root: u64) -> VolResult<u64> {
         let mut last = self.files.last(ino).max(self.names.last(ino));
         let mut at = parent;
-        let mut loops = Loops::default();
-        while at != root && at != 0 && !loops.closes(at) {
+        let mut way = WayUp::default();
+        while at != root && at != 0 {
+            way.step()?;
             last = last.max(self.names.last(at));
             at = load_inode(view, at)?.parent;
         }

@@ -31,7 +31,7 @@ use crate::{
         fix::Fix,
         quota, usn_format,
     },
-    files::{extents::decode_refs, names::Loops, owner::Files},
+    files::{extents::decode_refs, owner::Files},
 };
 
 /// More than this is not listed.
@@ -516,7 +516,7 @@ fn reaches_root(inodes: &HashMap<u64, Inode>, known: &mut HashMap<u64, bool>, in
         return true;
     }
     let (mut at, mut parent) = (ino, inode.parent);
-    let (mut way, mut loops) = (Vec::new(), Loops::default());
+    let mut way = Vec::new();
     let reaches = loop {
         if at == ROOT_INO {
             break true;
@@ -524,9 +524,8 @@ fn reaches_root(inodes: &HashMap<u64, Inode>, known: &mut HashMap<u64, bool>, in
         if let Some(known) = known.get(&at) {
             break *known;
         }
-        if loops.closes(at) {
-            break false;
-        }
+        // Until it is known: who comes here again goes round.
+        known.insert(at, false);
         way.push(at);
         at = parent;
         match inodes.get(&at) {

@@ -4,6 +4,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    rc::Rc,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -33,14 +34,16 @@ use crate::{
         txn::{Txn, TxnHook},
         view::View,
     },
-    files::{descriptors::Descriptors, inodes::now, names::Loops},
+    files::{descriptors::Descriptors, inodes::now, names::WayUp},
 };
 
 const SETTINGS: u8 = 0;
 const USER: u8 = 1;
 const FOLDER: u8 = 2;
 /// A folder with more below it is not moved into or out of a counted one: that is left to copying.
-const MOVED_FILES_MAX: u64 = 1_000_000;
+const MOVED_FILES_MAX: u64 = 10_000;
+/// The same when an administrator gives a folder a quota.
+const COUNTED_FILES_MAX: u64 = 1_000_000;
 
 pub fn settings_key() -> Key {
     vec![QUOTA, SETTINGS]
@@ -164,34 +167,32 @@ fn folders_above(view: &dyn View, folders: &BTreeSet<u64>, parent: u64) -> VolRe
     if folders.is_empty() {
         return Ok(out);
     }
-    let mut loops = Loops::default();
-    while !loops.closes(at) {
-        if at == 0 {
-            return Ok(out);
-        }
+    let mut way = WayUp::default();
+    while at != 0 {
         if folders.contains(&at) {
             out.push(at);
         }
         if at == ROOT_INO {
-            return Ok(out);
+            break;
         }
+        way.step()?;
         at = inode_of(view, at)?.map_or(0, |i| i.parent);
     }
-    Err(VolError::Corrupt("a loop of directories"))
+    Ok(out)
 }
 
 /// What lies below a folder, counted by walking it, without what is counted by itself. Files with several names count
 /// where their first one is.
-fn bytes_below(view: &dyn View, folder: u64, by_itself: &BTreeSet<u64>) -> VolResult<i64> {
-    let (mut sum, mut seen, mut waiting) = (0, 0, vec![folder]);
+fn bytes_below(view: &dyn View, folder: u64, by_itself: &BTreeSet<u64>, files_max: u64) -> VolResult<i64> {
+    let (mut sum, mut seen, mut waiting) = (0, 0_u64, vec![folder]);
     while let Some(at) = waiting.pop() {
         let mut children = Vec::new();
         view.scan(&keys::one(keys::NAME, at), &keys::end_of(keys::NAME, at), &mut |_, v| {
             children.extend(NameEntry::decode(v));
-            true
+            seen += 1;
+            seen <= files_max
         })?;
-        seen += children.len() as u64;
-        if seen > MOVED_FILES_MAX {
+        if seen > files_max {
             return Err(VolError::TooFar);
         }
         for NameEntry { ino, name } in children.into_iter().filter(|c| !by_itself.contains(&c.ino)) {
@@ -206,6 +207,40 @@ fn bytes_below(view: &dyn View, folder: u64, by_itself: &BTreeSet<u64>) -> VolRe
     Ok(sum)
 }
 
+/// The counted folders above every directory, however deep: each is passed once.
+struct Above<'a> {
+    folders: &'a BTreeSet<u64>,
+    /// The directory in which each directory is.
+    parents: HashMap<u64, u64>,
+    known: HashMap<u64, Rc<[u64]>>,
+}
+
+impl Above<'_> {
+    /// Of what lies in directory `at`, that one included.
+    fn of(&mut self, mut at: u64) -> Rc<[u64]> {
+        let (mut way, none) = (Vec::new(), Rc::<[u64]>::from([]));
+        let mut above = loop {
+            if let Some(known) = self.known.get(&at) {
+                break known.clone();
+            }
+            // Until it is known: a damaged volume may show a loop.
+            self.known.insert(at, none.clone());
+            way.push(at);
+            match self.parents.get(&at).filter(|_| at != ROOT_INO) {
+                Some(parent) => at = *parent,
+                None => break none,
+            }
+        };
+        for directory in way.into_iter().rev() {
+            if self.folders.contains(&directory) {
+                above = above.iter().copied().chain([directory]).collect();
+            }
+            self.known.insert(directory, above.clone());
+        }
+        above
+    }
+}
+
 /// Everything counted anew: by owner, and by folder.
 pub fn recount(
     descriptors: &Descriptors,
@@ -213,6 +248,7 @@ pub fn recount(
     folders: &BTreeSet<u64>,
 ) -> VolResult<(BTreeMap<Vec<u8>, i64>, BTreeMap<u64, i64>)> {
     let mut streams: HashMap<u64, i64> = HashMap::new();
+    let mut above = Above { folders, parents: HashMap::new(), known: HashMap::new() };
     let mut files = Vec::new();
     let mut result = Ok(());
     view.scan(&[keys::STREAM], &[keys::STREAM + 1], &mut |k, v| {
@@ -229,6 +265,9 @@ pub fn recount(
                 if bytes != 0 {
                     files.push((i.sd, i.parent, bytes));
                 }
+                if i.directory && !folders.is_empty() {
+                    above.parents.insert(keys::first(k), i.parent);
+                }
             }
             Err(e) => result = Err(e),
         }
@@ -241,8 +280,8 @@ pub fn recount(
         if !owner.is_empty() {
             *by_user.entry(owner).or_default() += bytes;
         }
-        for folder in folders_above(view, folders, parent)? {
-            *by_folder.entry(folder).or_default() += bytes;
+        for folder in above.of(parent).iter() {
+            *by_folder.entry(*folder).or_default() += bytes;
         }
     }
     Ok((by_user, by_folder))
@@ -326,7 +365,8 @@ impl QuotaCounts {
                 };
                 let (before, after) = (above(&a, &old)?, above(&b, t)?);
                 let is_directory = b.as_ref().or(a.as_ref()).is_some_and(|s| s.inode.directory);
-                let below = if is_directory && before != after { bytes_below(t, ino, &by_itself)? } else { 0 };
+                let below =
+                    if is_directory && before != after { bytes_below(t, ino, &by_itself, MOVED_FILES_MAX)? } else { 0 };
                 let bytes = |share: &Option<Share>| share.as_ref().map_or(0, |s| s.bytes) + below;
                 before.iter().for_each(|f| *by_folder.entry(*f).or_default() -= bytes(&a));
                 after.iter().for_each(|f| *by_folder.entry(*f).or_default() += bytes(&b));
@@ -486,7 +526,10 @@ impl Quotas {
         }
         let q = match t.get(&key)? {
             Some(value) => decode(&value)?,
-            None => Quota { used_bytes: bytes_below(&t, ino, &BTreeSet::new())?.max(0) as u64, ..Quota::default() },
+            None => Quota {
+                used_bytes: bytes_below(&t, ino, &BTreeSet::new(), COUNTED_FILES_MAX)?.max(0) as u64,
+                ..Quota::default()
+            },
         };
         put_quota(&mut t, key, &Quota { threshold, limit, changed: now(), ..q });
         let seq = t.commit()?;

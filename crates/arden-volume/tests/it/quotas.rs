@@ -265,3 +265,68 @@ fn what_is_far_below_a_folder_counts_and_can_be_deleted() {
     assert_eq!(lab.store.lookup(&NtPath::parse(&too_long).unwrap()).map(|_| ()), Err(StoreError::PathTooDeep.into()));
     lab.crash().is_right();
 }
+
+/// Who moves chains of directories below each other makes them as deep as he likes. Nobody goes all that way while others wait for the
+/// volume: what is too deep is not reached, and does not change where it would have to be counted.
+#[test]
+fn what_is_too_deep_is_not_reached_and_comes_back_when_it_is_moved_up() {
+    let lab = Lab::new();
+    let me = user(1);
+    ["x", "y", "z"].iter().for_each(|d| drop(lab.make(d, &me, true).unwrap()));
+    let new = NewFile { directory: true, attributes: 0, security: None, eas: &[], allocation: None };
+    let chain =
+        |top: NodeRef, length: usize| (0..length).fold(top, |here, _| here.create_child(None, "d", &new).unwrap());
+    let (mut tops, mut bottoms) = (Vec::new(), vec![chain(lab.find("x"), 1000)]);
+    for i in 0..4 {
+        let top = lab.make(&format!("y\\{i}"), &me, true).unwrap();
+        bottoms.push(chain(top.clone(), 800));
+        top.rename(None, &*bottoms[i], "moved", false).unwrap();
+        tops.push(top);
+    }
+    lab.limit_folder("x", 8 * MB);
+    // It has 4,206 directories above it.
+    let (bottom, last) = (&bottoms[4], &tops[3]);
+    let f = lab.write("z\\f", &me, MB).unwrap();
+    let file = NewFile { directory: false, ..new };
+    assert_eq!(bottom.create_child(None, "f", &file).err(), Some(StoreError::PathTooDeep.into()));
+    assert_eq!(f.rename(None, &**bottom, "f", false), Err(StoreError::PathTooDeep.into()));
+    let aside = lab.make("z\\d", &me, true).unwrap();
+    assert_eq!(aside.rename(None, &**bottom, "d", false), Err(StoreError::PathTooDeep.into()));
+    assert_eq!(lab.store.lookup_id(bottom.id().file).err(), Some(StoreError::InvalidParameter.into()));
+    assert!(lab.store.lookup_id(tops[2].id().file).is_ok());
+    lab.is_right();
+    // What is there already counts on, wherever it is moved, and is not changed before it is nearer.
+    last.rename(None, &*lab.find("y"), "near", false).unwrap();
+    let deep = bottom.create_child(None, "f", &file).unwrap();
+    deep.write_at(None, 0, &vec![7; MB as usize], Wait::Yes).unwrap();
+    last.rename(None, &*bottoms[3], "far", false).unwrap();
+    assert_eq!(lab.below("x"), MB);
+    lab.is_right();
+    assert_eq!(deep.set_end_of_file(None, 0), Err(StoreError::PathTooDeep.into()));
+    last.rename(None, &*lab.find("y"), "near", false).unwrap();
+    assert_eq!(lab.below("x"), 0);
+    deep.set_end_of_file(None, 0).unwrap();
+    lab.crash().is_right();
+}
+
+/// What is moved over the border of a counted folder is counted while others wait for the volume.
+#[test]
+fn a_directory_with_too_much_below_it_is_not_moved_over_a_border() {
+    let lab = Lab::new();
+    let me = user(1);
+    ["x", "y", "y\\many"].iter().for_each(|d| drop(lab.make(d, &me, true).unwrap()));
+    lab.write("y\\many\\f", &me, MB).unwrap();
+    let (many, x, y) = (lab.find("y\\many"), lab.find("x"), lab.find("y"));
+    let file = NewFile { directory: false, attributes: 0, security: None, eas: &[], allocation: None };
+    (1..10_000).for_each(|i| drop(many.create_child(None, &i.to_string(), &file).unwrap()));
+    lab.limit_folder("x", 8 * MB);
+    many.rename(None, &*x, "moved", false).unwrap();
+    assert_eq!(lab.below("x"), MB);
+    many.create_child(None, "one more", &file).unwrap();
+    assert_eq!(many.rename(None, &*y, "back", false), Err(StoreError::AcrossQuotas.into()));
+    // Within a folder nothing is counted, and who gives a folder a limit waits as long as it takes.
+    many.rename(None, &*x, "again", false).unwrap();
+    lab.limit_folder("x\\again", 2 * MB);
+    assert_eq!((lab.below("x"), lab.below("x\\again")), (MB, MB));
+    lab.is_right();
+}

@@ -211,18 +211,21 @@ impl Target<'_> {
 
     /// Never extends the file.
     pub fn zero(&self, offset: u64, len: u64) -> Result<u64> {
-        let mut from = offset.div_ceil(B);
+        let (mut from, mut last) = (offset.div_ceil(B), 0);
         loop {
             self.files.engine.make_room_for_less()?;
             let _lock = self.file.change_data();
-            if let Some(seq) = self.zero_some(offset, len, &mut from)? {
-                return Ok(seq);
+            let (seq, is_done) = self.zero_some(offset, len, &mut from)?;
+            // The file may have become shorter meanwhile, and the last part nothing.
+            last = last.max(seq);
+            if is_done {
+                return Ok(last);
             }
         }
     }
 
-    /// The caller has the data locked. Whole blocks from `at` on, which moves. None: that was a part of it.
-    fn zero_some(&self, offset: u64, len: u64, at: &mut u64) -> Result<Option<u64>> {
+    /// The caller has the data locked. Whole blocks from `at` on, which moves. With whether that was all of it.
+    fn zero_some(&self, offset: u64, len: u64, at: &mut u64) -> Result<(u64, bool)> {
         let files = self.files;
         let (sid, eof) = {
             let s = self.load(&files.engine.reading())?;
@@ -230,7 +233,7 @@ impl Target<'_> {
         };
         let end = offset.saturating_add(len).min(eof);
         if offset >= end {
-            return Ok(Some(0));
+            return Ok((0, true));
         }
         let (from, to) = (offset.div_ceil(B), if end == eof { end.div_ceil(B) } else { end / B });
         let last = to.max(*at);
@@ -257,7 +260,7 @@ impl Target<'_> {
         let reached = lost.get(taken.pieces).map_or(until, |piece| piece.from);
         let is_last = reached == last;
         if !is_last && taken.pieces == 0 {
-            return Ok(None);
+            return Ok((0, false));
         }
         *at = reached;
         // With the last operation, as they are at both ends.
@@ -269,7 +272,7 @@ impl Target<'_> {
         s.touch();
         s.save(&mut t);
         let seq = t.commit()?;
-        Ok(is_last.then_some(seq))
+        Ok((seq, is_last))
     }
 }
 
