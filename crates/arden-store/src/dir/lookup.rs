@@ -2,9 +2,10 @@
 //! Directories on the way are remembered, and each time one is used it is checked that it still has this name.
 
 use std::{
+    collections::HashSet,
     os::fd::OwnedFd,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -334,25 +335,29 @@ impl Shared {
         self.evict_listings(dir, &mut all);
     }
 
-    /// Takes the listings that were not used for longest away until the rest fits the limit.
-    fn evict_listings(&self, keep: &Arc<Inode>, all: &mut Vec<std::sync::Weak<Inode>>) {
-        while self.listing_bytes.load(Ordering::Relaxed) > self.options.name_cache_bytes_max {
-            let oldest = all
-                .iter()
-                .enumerate()
-                .filter_map(|(i, w)| {
-                    let inode = w.upgrade().filter(|n| !Arc::ptr_eq(n, keep))?;
-                    // One that is locked is in use.
-                    let used = inode.dir.as_ref()?.names.try_lock()?.used;
-                    Some((used, i, inode))
-                })
-                .min_by_key(|(used, ..)| *used);
-            let Some((_, i, inode)) = oldest else { return };
+    /// Where the listings are over their limit, takes those that were not used for longest away, an eighth of it at least: all are looked
+    /// at each time.
+    fn evict_listings(&self, keep: &Arc<Inode>, all: &mut Vec<Weak<Inode>>) {
+        let (bytes, max) = (|| self.listing_bytes.load(Ordering::Relaxed), self.options.name_cache_bytes_max);
+        if bytes() <= max {
+            return;
+        }
+        let with_listing = |w: &Weak<Inode>| {
+            let inode = w.upgrade().filter(|n| !Arc::ptr_eq(n, keep))?;
+            // One that is locked is in use.
+            let used = inode.dir.as_ref()?.names.try_lock().filter(|names| names.listing_bytes > 0)?.used;
+            Some((used, inode))
+        };
+        let mut oldest: Vec<(u64, Arc<Inode>)> = all.iter().filter_map(with_listing).collect();
+        oldest.sort_unstable_by_key(|(used, _)| *used);
+        let mut gone = HashSet::new();
+        for (_, inode) in oldest.into_iter().take_while(|_| bytes() > max - max / 8) {
             if let Some(mut names) = inode.dir.as_ref().and_then(|d| d.names.try_lock()) {
                 self.drop_listing(&mut names);
+                gone.insert(Arc::as_ptr(&inode));
             }
-            all.swap_remove(i);
         }
+        all.retain(|w| !gone.contains(&w.as_ptr()));
     }
 
     pub fn drop_listing(&self, names: &mut DirNames) {

@@ -2,7 +2,7 @@
 //! Arden does itself comes back from the kernel as an echo; whoever does it notes it first, and the echo is dropped.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet},
     mem::MaybeUninit,
     os::fd::OwnedFd,
     sync::{
@@ -60,7 +60,10 @@ struct State {
     /// Whether the guard is recursive.
     guards: HashMap<u64, bool>,
     next_guard: u64,
-    jobs: VecDeque<Job>,
+    /// Directories below which everything is to be watched, by the guard for which. A guard that goes takes its walk back.
+    walks: BTreeMap<u64, Arc<Inode>>,
+    /// Guards that went, whose watches are to be taken away.
+    released: HashSet<u64>,
     stop: bool,
     /// The limit was met and told.
     limit_told: bool,
@@ -69,12 +72,6 @@ struct State {
 struct Watched {
     inode: Arc<Inode>,
     guards: Vec<u64>,
-}
-
-enum Job {
-    /// Watch everything below for this guard.
-    Below(Arc<Inode>, u64),
-    Release(u64),
 }
 
 struct Echo {
@@ -92,8 +89,15 @@ struct Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Some(watcher) = self.watcher.upgrade() {
-            watcher.state.lock().jobs.push_back(Job::Release(self.id));
+            let taken_back = {
+                let mut state = watcher.state.lock();
+                state.guards.remove(&self.id);
+                state.released.insert(self.id);
+                state.walks.remove(&self.id)
+            };
             watcher.wake();
+            // Dropping an inode may drop its directory and so on: not under the lock.
+            drop(taken_back);
         }
     }
 }
@@ -139,7 +143,7 @@ impl Shared {
         let guard = Guard { watcher: Arc::downgrade(watcher), id };
         watcher.add(dir, &[id])?;
         if recursive {
-            watcher.state.lock().jobs.push_back(Job::Below(dir.clone(), id));
+            watcher.state.lock().walks.insert(id, dir.clone());
             watcher.wake();
         }
         Ok(Box::new(guard))
@@ -290,25 +294,28 @@ impl Watcher {
                 return;
             }
             self.read_events(&store, &mut buf);
-            while let Some(job) = self.next_job() {
-                match job {
-                    Job::Release(id) => self.release(id),
-                    Job::Below(dir, id) => self.watch_below(&store, &dir, &[id], false),
-                }
+            self.release();
+            while let Some((id, dir)) = self.next_walk() {
+                self.watch_below(&store, &dir, &[id], false);
+                self.release();
             }
         }
     }
 
-    fn next_job(&self) -> Option<Job> {
-        self.state.lock().jobs.pop_front()
+    fn next_walk(&self) -> Option<(u64, Arc<Inode>)> {
+        self.state.lock().walks.pop_first()
     }
 
-    fn release(&self, id: u64) {
+    /// Takes away the watches of all guards that went.
+    fn release(&self) {
         let mut state = self.state.lock();
-        state.guards.remove(&id);
+        let released = std::mem::take(&mut state.released);
+        if released.is_empty() {
+            return;
+        }
         let mut gone = Vec::new();
         for (wd, watched) in &mut state.watched {
-            watched.guards.retain(|g| *g != id);
+            watched.guards.retain(|guard| !released.contains(guard));
             if watched.guards.is_empty() {
                 gone.push(*wd);
             }
@@ -328,6 +335,9 @@ impl Watcher {
     fn watch_below(&self, store: &Shared, dir: &Arc<Inode>, guards: &[u64], report: bool) {
         let mut todo = vec![dir.clone()];
         while let Some(dir) = todo.pop() {
+            if !self.is_wanted(guards) {
+                return;
+            }
             for name in child_names(&dir) {
                 let Ok(stat) = sys::stat_child(dir.pin(), &name) else { continue };
                 let directory = stat.kind == Some(Kind::Directory);
@@ -346,6 +356,12 @@ impl Watcher {
                 }
             }
         }
+    }
+
+    /// Whether one of these guards is still there.
+    fn is_wanted(&self, guards: &[u64]) -> bool {
+        let state = self.state.lock();
+        guards.iter().any(|guard| state.guards.contains_key(guard))
     }
 
     fn tell(&self, kind: ChangeKind, dir: &Inode, name: &str, directory: bool) {

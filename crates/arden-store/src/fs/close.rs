@@ -9,7 +9,7 @@ use crate::{
     commit::{Cause, CommitScope},
     error::StoreError,
     store::{BasicUpdate, ChangeKind, Named, NodeRef, Result},
-    table::{WaitPlace, effects::Effects, file::Removal, notify::Told},
+    table::{effects::Effects, file::Removal, notify::Told},
 };
 
 impl Fs {
@@ -147,12 +147,10 @@ impl Fs {
             false => inner.at(open.stream_no).caches.break_handles(Some(&by), false, clock, &mut fx),
         };
         let step = if wait {
-            let id = self.table.new_wait(&open.owner, WaitPlace::Break)?;
-            inner.waiters.push(id);
-            Step::Wait(id)
+            self.table.wait_among(&mut inner.waiters, &open.owner).map(Step::Wait)
         } else {
             self.table.mark_deleted(&mut inner, open, how.posix);
-            Step::Done(())
+            Ok(Step::Done(()))
         };
         open.file.publish(&inner);
         drop(inner);
@@ -160,7 +158,8 @@ impl Fs {
         if !wait && open.directory {
             self.watches_of_deleted(open);
         }
-        Ok(step)
+        // Also where it may not wait: the breaks have begun.
+        Ok(step?)
     }
 
     fn check_may_delete(&self, scope: &CommitScope, open: &Open, how: Disposal) -> Result<()> {

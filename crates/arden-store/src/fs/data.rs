@@ -64,10 +64,7 @@ impl Fs {
         let mut inner = open.file.lock();
         let waits = inner.at(open.stream_no).caches.break_beside(lease, self.table.clock(cause.now), &mut fx);
         let step = if waits {
-            self.table.new_wait(&open.owner, WaitPlace::Break).map(|wait| {
-                inner.waiters.push(wait);
-                Step::Wait(wait)
-            })
+            self.table.wait_among(&mut inner.waiters, &open.owner).map(Step::Wait)
         } else {
             // Whoever opens the file from now on gets no write caching beside this open.
             open.beside_writer.store(false, Ordering::Release);

@@ -11,7 +11,7 @@ use crate::{
     commit::{Cause, CommitScope},
     error::StoreError,
     store::{BasicUpdate, ChangeKind, Ea, Result, StreamEntry},
-    table::{WaitPlace, effects::Effects},
+    table::effects::Effects,
 };
 
 impl Fs {
@@ -206,16 +206,15 @@ impl Fs {
     pub(super) fn break_handles(&self, open: &Open, oplocks: bool, cause: Cause<'_>) -> Result<Option<super::WaitId>> {
         let mut fx = Effects::default();
         let mut inner = open.file.lock();
-        let mut id = None;
+        let mut waits = Ok(None);
         if inner.break_handles(Some(&open.actor()), oplocks, self.table.clock(cause.now), &mut fx) {
-            let wait = self.table.new_wait(&open.owner, WaitPlace::Break)?;
-            inner.waiters.push(wait);
-            id = Some(wait);
+            waits = self.table.wait_among(&mut inner.waiters, &open.owner).map(Some);
         }
         open.file.publish(&inner);
         drop(inner);
         self.table.run(cause.scope, &open.file, fx);
-        Ok(id)
+        // Also where it may not wait: the breaks have begun.
+        Ok(waits?)
     }
 }
 

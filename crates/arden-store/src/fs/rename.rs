@@ -11,7 +11,7 @@ use crate::{
     error::{NotDone, StoreError},
     name::{NtPath, PathWants, eq_fold, is_short},
     store::{BasicUpdate, ChangeKind, Lookup, Named, NodeRef, Replace, Result},
-    table::{Shut, WaitPlace, effects::Effects, file::FileState, notify::Told},
+    table::{Shut, effects::Effects, file::FileState, notify::Told},
 };
 
 /// Where a name is to be, and what is there now.
@@ -222,16 +222,15 @@ impl Fs {
         cause: Cause<'_>,
     ) -> Checked {
         let mut fx = Effects::default();
-        let mut id = None;
+        let mut waits = Ok(None);
         if inner.break_handles(None, true, self.table.clock(cause.now), &mut fx) {
-            let wait = self.table.new_wait(owner, WaitPlace::Break)?;
-            inner.waiters.push(wait);
-            id = Some(wait);
+            waits = self.table.wait_among(&mut inner.waiters, owner).map(Some);
         }
         file.publish(&inner);
         drop(inner);
         self.table.run(cause.scope, file, fx);
-        Ok(id)
+        // Also where it may not wait: the breaks have begun.
+        Ok(waits?)
     }
 
     /// A rename opens the directory that it moves to for adding. Directories share it with everyone; files keep out who
@@ -258,6 +257,21 @@ impl Fs {
     /// opened through. States of the past are volumes of their own.
     fn check_nothing_open_below(&self, open: &Open, cause: Cause<'_>) -> Checked {
         let mut waits = None;
+        let checked = self.break_all_below(open, cause, &mut waits);
+        if checked.is_err()
+            && let Some(wait) = waits.take()
+        {
+            self.table.cancel_wait(wait);
+        }
+        if checked? && waits.is_none() {
+            return Err(StoreError::OpensBelow.into());
+        }
+        Ok(waits)
+    }
+
+    /// Handle caching of all files below a directory ends; whether one of them is open without any. One of those that have to be waited
+    /// for is in `waits` then, also after an error.
+    fn break_all_below(&self, open: &Open, cause: Cause<'_>, waits: &mut Option<WaitId>) -> Result<bool> {
         let mut in_use = false;
         for file in self.table.files() {
             if file.id.volume != open.file.id.volume || file.id == open.file.id {
@@ -277,16 +291,13 @@ impl Fs {
                     continue;
                 }
                 match self.break_all_handles(&open.owner, &file, inner, cause)? {
-                    Some(wait) if waits.is_none() => waits = Some(wait),
+                    Some(wait) if waits.is_none() => *waits = Some(wait),
                     Some(wait) => self.table.cancel_wait(wait),
                     None => in_use = true,
                 }
             }
         }
-        if waits.is_none() && in_use {
-            return Err(StoreError::OpensBelow.into());
-        }
-        Ok(waits)
+        Ok(in_use)
     }
 
     /// Attributes, notifications and directory leases that follow a rename.

@@ -9,7 +9,10 @@
 //! client under the same key does not break write caching by itself, but before it works on data ([`Caches::break_beside`]);
 //! until then it caches nothing. So nobody sees data that another has still to write back.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use super::{
     effects::{Effect, Effects},
@@ -40,7 +43,7 @@ impl LeaseId {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Holder {
     Oplock(OpenId),
     Lease(LeaseId),
@@ -55,6 +58,8 @@ struct Breaking {
     /// Others wait for this break, and so does whoever conflicts while it lasts.
     awaited: bool,
     deadline: Instant,
+    /// The holder came back to it once, and had his time anew.
+    is_told_again: bool,
 }
 
 /// What outlives the server of one grant.
@@ -233,7 +238,7 @@ impl Grant {
             return;
         }
         let deadline = self.deadline(clock);
-        self.breaking = Some(Breaking { offered: to, required: to, awaited, deadline });
+        self.breaking = Some(Breaking { offered: to, required: to, awaited, deadline, is_told_again: false });
         fx.is_due(deadline);
         self.tell(from, to, true, fx);
     }
@@ -253,7 +258,7 @@ impl Grant {
         // In steps: handles first, then the rest.
         let offered = (b.required | R) & state;
         let deadline = self.deadline(clock);
-        self.breaking = Some(Breaking { offered, deadline, ..b });
+        self.breaking = Some(Breaking { offered, deadline, is_told_again: false, ..b });
         fx.is_due(deadline);
         self.tell(state, offered, true, fx);
     }
@@ -543,6 +548,12 @@ impl Caches {
         self.grants.iter_mut().find(|g| g.holder == held)
     }
 
+    /// What each open's own oplock, or its lease, permits now: for who asks for many.
+    pub fn states(&self) -> impl Fn(OpenId, Option<LeaseId>) -> Option<u32> {
+        let states: HashMap<Holder, u32> = self.grants.iter().map(|g| (g.holder, g.state)).collect();
+        move |open, lease| states.get(&lease.map_or(Holder::Oplock(open), Holder::Lease)).copied()
+    }
+
     /// What has to be kept of the open's own oplock, or of its lease.
     pub fn kept(&self, open: OpenId, lease: Option<LeaseId>) -> Option<Kept> {
         self.held(open, lease).map(|g| Kept {
@@ -586,6 +597,7 @@ impl Caches {
                 required: b.required,
                 awaited: true,
                 deadline,
+                is_told_again: false,
             }),
             epoch: kept.epoch,
             version: kept.version,
@@ -604,14 +616,17 @@ impl Caches {
         }
     }
 
-    /// The holder is back: a break that it was not told of, or did not answer, is told (again), and it has its time anew.
+    /// The holder is back: a break that it was not told of, or did not answer, is told (again), and it has its time anew. Once: others
+    /// wait, and it could come back for ever.
     pub fn tell_again(&mut self, open: OpenId, lease: Option<LeaseId>, clock: Clock, fx: &mut Effects) {
         let Some(g) = self.held_mut(open, lease) else { return };
         let deadline = g.deadline(clock);
         let Some(b) = &mut g.breaking else { return };
-        b.deadline = deadline;
+        if !std::mem::replace(&mut b.is_told_again, true) {
+            b.deadline = deadline;
+            fx.is_due(deadline);
+        }
         let offered = b.offered;
-        fx.is_due(deadline);
         g.tell(g.state, offered, true, fx);
     }
 

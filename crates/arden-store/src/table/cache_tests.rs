@@ -441,3 +441,24 @@ fn renames_wait_for_handles() {
     w.ack(2, "R").unwrap();
     assert!(!w.caches.break_handles(Some(&me), false, w.clock(), &mut Effects::default()));
 }
+
+/// A holder that comes back hears of the break again and has its time anew, but not each time: others wait.
+#[test]
+fn who_comes_back_again_and_again_has_his_time_anew_once() {
+    let mut w = World::new();
+    let (open, _) = w.open(lease(1, "RWH")).unwrap();
+    w.caches.make_patient(open, Some(lease_id(1)));
+    assert!(w.open(lease(2, "R")).is_none());
+    assert_eq!(w.breaks(), ["1:RWH>RH!"]);
+    let begun = w.now;
+    for seconds in [100, 200, 270] {
+        w.now = begun + Duration::from_secs(seconds);
+        let mut fx = Effects::default();
+        w.caches.tell_again(open, Some(lease_id(1)), w.clock(), &mut fx);
+        w.collect(fx);
+        assert_eq!(w.breaks(), ["1:RWH>RH!"], "{seconds}");
+    }
+    assert_eq!(w.caches.next_deadline(), Some(begun + Duration::from_secs(280)));
+    assert!(w.caches.expire(begun + Duration::from_secs(280), &mut Effects::default()));
+    assert!(w.open(lease(2, "R")).is_some());
+}

@@ -1,9 +1,12 @@
 //! What the table knows of one file: its streams, their opens, share modes, locks and grants, and whether
 //! it is to be deleted. Everything in here happens under the file's own lock; no I/O does.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    cell::LazyCell,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
 };
 
 use arden_auth::Token;
@@ -353,11 +356,12 @@ impl FileInner {
         let whole = new.stream.is_none() && (new.overwrite || new.access & DELETE != 0);
         self.streams().filter(|s| whole || s.is_named(new.stream)).any(|s| {
             let caching = lease_state::HANDLE | if s.locks.is_empty() { 0 } else { lease_state::WRITE };
+            let state_of = LazyCell::new(|| s.caches.states());
             s.opens.iter().any(|o| {
                 o.owner_absent
                     && o.access & SHARED_ACCESS != 0
                     && !(o.lease.is_some() && o.lease == new.lease)
-                    && s.caches.kept(o.id, o.lease).is_none_or(|k| k.state & caching != caching)
+                    && (*state_of)(o.id, o.lease).is_none_or(|state| state & caching != caching)
             })
         })
     }

@@ -1,7 +1,7 @@
 //! Links, limits, times, copies: what the other scenarios do not touch.
 
 use arden_store::{
-    error::StoreError,
+    error::{NotDone, StoreError},
     fs::*,
     name::NtPath,
     store::{Ea, Wait},
@@ -51,6 +51,35 @@ fn limits_have_names() {
     assert_eq!(w.fails(want("e").existing()), StoreError::NotFound);
     assert_eq!(w.fails(want("a")), StoreError::TooManyOpens);
     assert_eq!(w.table.open_count(), 3);
+}
+
+/// A break has begun before its waiter is refused, so its holder hears of it: else he would never answer.
+#[test]
+fn breaks_are_told_where_nobody_else_may_wait() {
+    let w = World::with(OpenTable::new(TableLimits { waits_max: 1, ..TableLimits::default() }));
+    let _busy = w.open(want("busy").oplock(OplockLevel::Batch));
+    let only = w.waits(&want("busy").client(2));
+    w.told();
+    let is_told_and_refused = |holder: &str, act: &dyn Fn() -> Option<NotDone>| {
+        assert_eq!(act(), Some(StoreError::InsufficientResources.into()), "{holder}");
+        assert_eq!(w.told(), [format!("lease {holder}")]);
+        assert_eq!(act(), Some(StoreError::InsufficientResources.into()), "{holder}: it is still under way");
+        assert!(w.told().is_empty(), "{holder}");
+    };
+    let held = |path: &str, key| w.open(want(path).lease(key, "RH").client(2));
+    let mine = |path: &str| w.open(want(path).existing().access(DELETE | FILE_READ_ATTRIBUTES));
+
+    let (_a, f) = (held("renamed", 1), mine("renamed"));
+    is_told_and_refused("1 RH>R!", &|| w.rename(&f, "new", false).err());
+    let (_b, f) = (held("target", 2), w.open(want("f")));
+    is_told_and_refused("2 RH>R!", &|| w.rename(&f, "target", true).err());
+    let (_c, f) = (held("deleted", 3), mine("deleted"));
+    let delete = Disposal { delete: true, ..Disposal::default() };
+    is_told_and_refused("3 RH>R!", &|| w.fs.set_disposition(&f, delete, w.cause()).err());
+    let d = w.open(want("d").directory());
+    let _e = held("d\\f", 4);
+    is_told_and_refused("4 RH>R!", &|| w.rename(&d, "e", false).err());
+    w.table.cancel_wait(only);
 }
 
 /// [MS-FSA] 2.1.5.15.15: who may set it, and of what.
