@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arden_auth::{Token, users::same_name};
+use arden_auth::users::same_name;
 use arden_store::commit::CommitScope;
 
 use crate::{
@@ -16,8 +16,8 @@ use crate::{
 pub struct Revoked {
     trees: Arc<Trees>,
     endings: Vec<Ending>,
-    /// Of the opens that wait for their client, those that go.
-    waiting: Box<dyn Fn(&SmbOpen) -> bool + Send>,
+    /// Opens that waited for their client.
+    waiting: Vec<Arc<SmbOpen>>,
 }
 
 impl Revoked {
@@ -27,8 +27,11 @@ impl Revoked {
     }
 
     pub fn close(self) {
+        // Whose client has come back meanwhile is allowed to.
+        for open in self.waiting.iter().filter(|open| open.session().is_none()) {
+            self.trees.close_open(&CommitScope::begin(), open);
+        }
         self.endings.into_iter().for_each(|ending| ending.finish(&CommitScope::begin()));
-        self.trees.close_waiting(|open| (self.waiting)(open));
     }
 }
 
@@ -42,9 +45,8 @@ impl Server {
             tracing::info!(session = session.id, user, "session closed by an administrator");
             endings.extend(self.take_session_down(&session, false, self.trees.time().now));
         }
-        let user = user.to_owned();
-        let of_user = move |token: &Token| same_name(&token.user_name, &user);
-        Revoked { trees: self.trees.clone(), endings, waiting: Box::new(move |open| of_user(&open.owner)) }
+        let waiting = self.trees.waiting(|open| same_name(&open.owner.user_name, user));
+        Revoked { trees: self.trees.clone(), endings, waiting }
     }
 
     /// Accounts or groups have changed: sessions, tree connects and opens are what the accounts allow now.
@@ -66,7 +68,7 @@ impl Server {
                 }
             }
         }
-        let trees = self.trees.clone();
-        Revoked { trees: trees.clone(), endings, waiting: Box::new(move |open| !trees.is_allowed(open)) }
+        let waiting = self.trees.waiting(|open| !self.trees.is_allowed(open));
+        Revoked { trees: self.trees.clone(), endings, waiting }
     }
 }

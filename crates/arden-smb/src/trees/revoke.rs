@@ -94,12 +94,14 @@ impl Trees {
         may
     }
 
-    /// Closes opens that wait for their client to come back.
+    /// Opens that wait for their client to come back.
+    pub(crate) fn waiting(&self, which: impl Fn(&SmbOpen) -> bool) -> Vec<Arc<SmbOpen>> {
+        self.opens().into_iter().filter(|open| open.session().is_none() && which(open)).collect()
+    }
+
     pub(crate) fn close_waiting(&self, ends: impl Fn(&SmbOpen) -> bool) {
-        for open in self.opens() {
-            if open.session().is_none() && ends(&open) {
-                self.close_open(&CommitScope::begin(), &open);
-            }
+        for open in self.waiting(ends) {
+            self.close_open(&CommitScope::begin(), &open);
         }
     }
 
