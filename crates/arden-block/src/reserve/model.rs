@@ -27,6 +27,8 @@ pub struct Disk {
     pub loses_answer: bool,
     /// Paths by which it is not reached.
     pub silent: [bool; 3],
+    /// Commands that came by those.
+    pub unanswered: [u32; 3],
     /// The answer to the next registration is lost.
     pub loses_registered: bool,
     /// What a path answers to everything.
@@ -163,6 +165,7 @@ impl Target for Path {
     fn command(&self, cdb: &[u8], data: Data<'_>) -> io::Result<Reply> {
         let mut d = self.disk.borrow_mut();
         if d.silent[self.path] {
+            d.unanswered[self.path] += 1;
             return Err(io::ErrorKind::NotConnected.into());
         }
         if let Some(sense) = d.errors[self.path] {

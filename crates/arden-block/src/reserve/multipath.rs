@@ -15,6 +15,8 @@
 //! * One whose registration was not answered may be registered at any time. Until that is heard, nothing is registered for this machine by the
 //!   other paths: else a fence could come before it, and writes by this path after that. The process remembers such paths, whatever the
 //!   ownership; one that does not end before the kernel has given the command up, so that another process does not need to.
+//! * One that hangs costs a question the time until the kernel gives that up. So what one path can do goes by those first that answered last
+//!   time, and a path that does not say where it leads, as it does not answer, is not asked again whether the disk is there.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,26 +30,35 @@ use super::sg::SgDisk;
 use super::{DiskPath, Reservation, ReserveError, ReserveResult, failed, only_key};
 use crate::identify;
 
-/// Paths whose registration was sent and not answered.
+/// What this process remembers of paths, by their names.
 #[derive(Default)]
-pub(super) struct Unheard(Mutex<BTreeSet<String>>);
+pub(super) struct Memory {
+    /// Their registration was sent and not answered.
+    unheard: Mutex<BTreeSet<String>>,
+    /// They did not answer the last time.
+    silent: Mutex<BTreeSet<String>>,
+}
 
-impl Unheard {
-    fn has(&self, path: &str) -> bool {
-        self.0.lock().contains(path)
+impl Memory {
+    fn is_unheard(&self, path: &str) -> bool {
+        self.unheard.lock().contains(path)
     }
 
-    fn set(&self, path: &str, is_unheard: bool) {
-        let mut all = self.0.lock();
-        if is_unheard {
-            all.insert(path.to_string());
-        } else {
+    fn set_unheard(&self, path: &str, is_unheard: bool) {
+        Memory::set(&self.unheard, path, is_unheard);
+    }
+
+    fn set(of: &Mutex<BTreeSet<String>>, path: &str, is_in: bool) {
+        let mut all = of.lock();
+        if !is_in {
             all.remove(path);
+        } else if !all.contains(path) {
+            all.insert(path.to_string());
         }
     }
 }
 
-static UNHEARD: std::sync::LazyLock<Arc<Unheard>> = std::sync::LazyLock::new(Arc::default);
+static MEMORY: std::sync::LazyLock<Arc<Memory>> = std::sync::LazyLock::new(Arc::default);
 
 struct OnePath<T> {
     name: String,
@@ -58,10 +69,6 @@ struct OnePath<T> {
 impl<T: Target> OnePath<T> {
     fn ask<R>(&self, ask: impl Fn(&Reservations<T>) -> ReserveResult<R>) -> ReserveResult<R> {
         self.path.as_ref().map_err(|why| ReserveError::Unreachable(why.clone())).and_then(ask)
-    }
-
-    fn reaches(&self) -> bool {
-        self.ask(Reservations::keys).is_ok()
     }
 }
 
@@ -91,7 +98,7 @@ impl Failures {
 /// All paths of this machine to one disk.
 pub struct Multipath<T> {
     paths: Vec<OnePath<T>>,
-    unheard: Arc<Unheard>,
+    memory: Arc<Memory>,
 }
 
 /// The paths of a device, if it is one of the kernel's multipath.
@@ -119,13 +126,24 @@ impl Multipath<SgDisk> {
         if opened.is_empty() {
             return Err(ReserveError::Unreachable("the multipath device has no path".to_string()));
         }
-        Ok(Multipath::new(opened, UNHEARD.clone()))
+        Ok(Multipath::new(opened, MEMORY.clone()))
     }
 }
 
 impl<T: Target> Multipath<T> {
-    pub(super) fn new(paths: Vec<(String, Result<Reservations<T>, String>)>, unheard: Arc<Unheard>) -> Multipath<T> {
-        Multipath { paths: paths.into_iter().map(|(name, path)| OnePath { name, path }).collect(), unheard }
+    pub(super) fn new(paths: Vec<(String, Result<Reservations<T>, String>)>, memory: Arc<Memory>) -> Multipath<T> {
+        Multipath { paths: paths.into_iter().map(|(name, path)| OnePath { name, path }).collect(), memory }
+    }
+
+    fn ask<R>(&self, path: &OnePath<T>, ask: impl Fn(&Reservations<T>) -> ReserveResult<R>) -> ReserveResult<R> {
+        let answer = path.ask(ask);
+        Memory::set(&self.memory.silent, &path.name, matches!(answer, Err(ReserveError::Unreachable(_))));
+        answer
+    }
+
+    /// Whether commands go by a path that said this of the disk to which it leads.
+    fn reaches(&self, path: &OnePath<T>, said: &ReserveResult<()>) -> bool {
+        !matches!(said, Err(ReserveError::Unreachable(_))) && self.ask(path, Reservations::keys).is_ok()
     }
 
     /// The paths, each with why it does not say which disk it leads to, if so.
@@ -136,7 +154,7 @@ impl<T: Target> Multipath<T> {
         let mut first: Option<(&str, BTreeSet<Vec<u8>>)> = None;
         let mut all = Vec::with_capacity(self.paths.len());
         for path in &self.paths {
-            let unit = path.ask(Reservations::unit);
+            let unit = self.ask(path, Reservations::unit);
             if let Ok(unit) = &unit {
                 let (other, names) = first.get_or_insert_with(|| (&path.name, unit.clone()));
                 if names.is_disjoint(unit) {
@@ -153,8 +171,10 @@ impl<T: Target> Multipath<T> {
     /// then another, or the same before its answer was lost, may have made the change.
     fn any<R>(&self, ask: impl Fn(&Reservations<T>) -> ReserveResult<R>) -> ReserveResult<R> {
         let mut failures = Failures::default();
-        for path in &self.paths {
-            match path.ask(&ask) {
+        let silent = self.memory.silent.lock().clone();
+        let (last, first): (Vec<_>, Vec<_>) = self.paths.iter().partition(|path| silent.contains(&path.name));
+        for path in first.into_iter().chain(last) {
+            match self.ask(path, &ask) {
                 Ok(answer) => return Ok(answer),
                 Err(e) => failures.note(&path.name, e),
             }
@@ -185,9 +205,9 @@ impl<T: Target> DiskPath for Multipath<T> {
     /// For each path that reaches the disk.
     fn register(&self, key: u64) -> ReserveResult<()> {
         let (mut registered, mut failures) = (false, Failures::default());
-        let (first, others) = self.asked()?.into_iter().partition::<Vec<_>, _>(|p| self.unheard.has(&p.0.name));
+        let (first, others) = self.asked()?.into_iter().partition::<Vec<_>, _>(|p| self.memory.is_unheard(&p.0.name));
         for (path, said) in first.into_iter().chain(others) {
-            let (name, is_unheard) = (&path.name, self.unheard.has(&path.name));
+            let (name, is_unheard) = (&path.name, self.memory.is_unheard(&path.name));
             let unknown = |e: &str| {
                 let why = "whether this path is registered is not known, so none is used before it answers";
                 Err(ReserveError::Unreachable(format!("{name}: {e}; {why}")))
@@ -201,11 +221,11 @@ impl<T: Target> DiskPath for Multipath<T> {
                     continue;
                 }
             };
-            self.unheard.set(name, true);
+            self.memory.set_unheard(name, true);
             match path.ask(|path| path.register_so(key, persists)) {
                 Err(ReserveError::Unreachable(e)) => return unknown(&e),
                 answer => {
-                    self.unheard.set(name, false);
+                    self.memory.set_unheard(name, false);
                     registered |= answer.is_ok();
                     answer.unwrap_or_else(|e| failures.note(name, e));
                 }
@@ -261,16 +281,18 @@ impl<T: Target> DiskPath for Multipath<T> {
 
     /// A path that came after the registration has no key, and commands go by it.
     fn confirm(&self, key: u64) -> ReserveResult<()> {
+        let mut reach = 0;
         for (path, said) in self.asked()? {
+            let reaches = self.reaches(path, &said);
             if let Err(why) = said
-                && path.reaches()
+                && reaches
             {
                 return Err(failed(format!("{}: {why}, and commands go by it", path.name)));
             }
+            reach += usize::from(reaches);
         }
         only_key(self, key)?;
         let registered = self.keys()?.iter().filter(|k| **k == key).count();
-        let reach = self.paths.iter().filter(|p| p.reaches()).count();
         if registered < reach {
             return Err(failed(format!(
                 "{reach} paths reach the disk, and {registered} have the key: one came meanwhile"
@@ -432,17 +454,36 @@ mod tests {
         assert_eq!(two.paths[0].disk.borrow().inquiries, 0);
     }
 
+    /// Each question to one that hangs takes until the kernel gives it up.
+    #[test]
+    fn a_path_that_hangs_is_asked_as_seldom_as_can_be() {
+        let two = two();
+        two.b.register(B).unwrap();
+        assert_eq!(two.b.protect(B), Ok(B));
+        two.silence(0, true);
+        assert_eq!(two.a.check(), Ok(()));
+        two.a.register(A).unwrap();
+        assert_eq!((two.a.fence(A, B, Absent::InDoubt), two.a.protect(A)), (Ok(()), Ok(A)));
+        assert_eq!(two.paths[0].disk.borrow().unanswered[0], 2, "first, and before paths are registered");
+        assert_eq!(two.a.confirm(A), Ok(()));
+        assert_eq!(two.paths[0].disk.borrow().unanswered[0], 3);
+        two.silence(0, false);
+        two.a.register(A + 1).unwrap();
+        assert_eq!((two.a.protect(A + 1), two.a.confirm(A + 1)), (Ok(A + 1), Ok(())));
+        assert_eq!(two.take(), [true, true, false]);
+    }
+
     /// As the kernel does with one that it has given up.
     #[test]
     fn a_path_that_cannot_be_opened_is_one_that_does_not_answer() {
         let paths = paths();
-        let (unheard, gone) = (Arc::<Unheard>::default(), || ("path 0".to_string(), Err("no such device".to_string())));
-        let a = Multipath::new(vec![gone(), opened(&paths, 1)], unheard.clone());
+        let (memory, gone) = (Arc::<Memory>::default(), || ("path 0".to_string(), Err("no such device".to_string())));
+        let a = Multipath::new(vec![gone(), opened(&paths, 1)], memory.clone());
         a.register(A).unwrap();
         assert_eq!((a.protect(A), a.confirm(A), a.keys()), (Ok(A), Ok(()), Ok(vec![A])));
         on(&paths[2]).register(B).unwrap();
         assert_eq!((a.fence(A, B, Absent::Ended), a.settle(A), a.known_as()), (Ok(()), Ok(()), Ok(vec![])));
-        unheard.set("path 0", true);
+        memory.set_unheard("path 0", true);
         assert!(a.register(A + 1).unwrap_err().to_string().contains("path 0: no such device"));
         let none = Multipath::<ModelPath>::new(vec![gone()], Arc::default());
         assert!(matches!(none.check(), Err(ReserveError::Unreachable(_))));

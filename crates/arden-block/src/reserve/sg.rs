@@ -18,6 +18,8 @@ const SG_SCSI_RESET: Opcode = 0x2284;
 const RESET_DEVICE_ALONE: i32 = 0x101;
 /// PREEMPT AND ABORT waits for the commands that it ends.
 const TIMEOUT_MS: u32 = 30_000;
+/// A question waits for nothing: a path by which it is not answered hangs.
+const QUESTION_TIMEOUT_MS: u32 = 10_000;
 const SENSE_BYTES: usize = 64;
 const DXFER_NONE: i32 = -1;
 const DXFER_TO_DEV: i32 = -2;
@@ -113,6 +115,7 @@ fn check_kind(path: &Path) -> io::Result<()> {
 impl Target for SgDisk {
     fn command(&self, cdb: &[u8], data: Data<'_>) -> io::Result<Reply> {
         let mut sense = [0_u8; SENSE_BYTES];
+        let timeout = if matches!(data, Data::In(_)) { QUESTION_TIMEOUT_MS } else { TIMEOUT_MS };
         let (direction, at, len) = match data {
             Data::None => (DXFER_NONE, std::ptr::null_mut(), 0),
             // The kernel only reads it, as the direction says.
@@ -131,7 +134,7 @@ impl Target for SgDisk {
             dxferp: at,
             cmdp: cdb.as_ptr(),
             sbp: sense.as_mut_ptr(),
-            timeout: TIMEOUT_MS,
+            timeout,
             flags: 0,
             pack_id: 0,
             usr_ptr: std::ptr::null_mut(),
