@@ -421,6 +421,7 @@ impl Volume {
         let mut inode = load_inode(&t, file.ino)?;
         inode.change = now();
         t.put_inode(file.ino, &inode);
+        t.admit()?;
         file.streams.moved(&stream.name, None);
         let seq = t.commit()?;
         self.files.open.reap_later(orphan);
@@ -439,6 +440,8 @@ impl Volume {
         t.delete(key);
         t.put(new_key, stream.encode());
         touch_change(&mut t, file.ino)?;
+        t.admit()?;
+        let replaced = replaced.map(|gone| gone.tell(file));
         file.streams.moved(&old, Some(new));
         let seq = t.commit()?;
         self.files.open.reap_all_later(replaced);
@@ -460,6 +463,7 @@ impl Volume {
         inode.data = stream.data;
         inode.change = now();
         t.put_inode(file.ino, &inode);
+        t.admit()?;
         file.streams.moved(&stream.name, Some(""));
         let seq = t.commit()?;
         self.files.open.reap_later(orphan);
@@ -486,6 +490,8 @@ impl Volume {
         t.put(keys::named(keys::STREAM, file.ino, &fold(name)), stream.encode());
         inode.change = now();
         t.put_inode(file.ino, &inode);
+        t.admit()?;
+        let replaced = replaced.map(|gone| gone.tell(file));
         file.streams.moved("", Some(name));
         node.get_or_init(|| file.streams.open(name));
         let seq = t.commit()?;
@@ -494,15 +500,30 @@ impl Volume {
     }
 }
 
-/// Nothing is called `name` any more; answers what is to be reaped once that is so.
-fn make_way(t: &mut FileTxn<'_>, file: &OpenFile, name: &str, replace: bool) -> Result<Option<u64>> {
+/// A stream that gives way to another.
+struct Replaced {
+    name: String,
+    /// What is to be reaped once that is so.
+    orphan: u64,
+}
+
+impl Replaced {
+    /// To those who have it open, when nothing can refuse it any more.
+    fn tell(self, file: &OpenFile) -> u64 {
+        file.streams.moved(&self.name, None);
+        self.orphan
+    }
+}
+
+/// Nothing is called `name` any more.
+fn make_way(t: &mut FileTxn<'_>, file: &OpenFile, name: &str, replace: bool) -> Result<Option<Replaced>> {
     let Some((key, target)) = load_stream(t, file.ino, name)? else { return Ok(None) };
     if !replace {
         return Err(StoreError::NameCollision.into());
     }
     t.delete(key);
-    file.streams.moved(&target.name, None);
-    Ok(Some(t.orphan_data(&target.data)))
+    let orphan = t.orphan_data(&target.data);
+    Ok(Some(Replaced { name: target.name, orphan }))
 }
 
 fn touch_change(t: &mut FileTxn<'_>, ino: u64) -> Result<()> {

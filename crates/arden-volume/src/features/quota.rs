@@ -40,10 +40,10 @@ use crate::{
 const SETTINGS: u8 = 0;
 const USER: u8 = 1;
 const FOLDER: u8 = 2;
-/// A folder with more below it is not moved into or out of a counted one: that is left to copying.
-const MOVED_FILES_MAX: u64 = 10_000;
+/// A folder with more names and streams below it is not moved into or out of a counted one: that is left to copying.
+const MOVED_MAX: u64 = 10_000;
 /// The same when an administrator gives a folder a quota.
-const COUNTED_FILES_MAX: u64 = 1_000_000;
+const COUNTED_MAX: u64 = 2_000_000;
 
 pub fn settings_key() -> Key {
     vec![QUOTA, SETTINGS]
@@ -137,17 +137,19 @@ fn own_bytes(inode: &Inode) -> i64 {
     if inode.directory { 0 } else { inode.data.charged() as i64 }
 }
 
-fn stream_bytes(view: &dyn View, ino: u64) -> VolResult<i64> {
-    let mut sum = 0;
+/// What its streams take, and how many of them were looked at, of so many at most.
+fn stream_bytes(view: &dyn View, ino: u64, streams_max: u64) -> VolResult<(i64, u64)> {
+    let (mut sum, mut seen) = (0, 0);
     let mut result = Ok(());
     view.scan(&keys::one(keys::STREAM, ino), &keys::end_of(keys::STREAM, ino), &mut |_, v| {
         match Stream::decode(v) {
             Ok(s) => sum += s.data.charged() as i64,
             Err(e) => result = Err(e),
         }
-        true
+        seen += 1;
+        seen < streams_max
     })?;
-    result.map(|()| sum)
+    result.map(|()| (sum, seen))
 }
 
 fn owner_of(descriptors: &Descriptors, view: &dyn View, sd: u64) -> VolResult<Vec<u8>> {
@@ -182,23 +184,28 @@ fn folders_above(view: &dyn View, folders: &BTreeSet<u64>, parent: u64) -> VolRe
 }
 
 /// What lies below a folder, counted by walking it, without what is counted by itself. Files with several names count
-/// where their first one is.
-fn bytes_below(view: &dyn View, folder: u64, by_itself: &BTreeSet<u64>, files_max: u64) -> VolResult<i64> {
+/// where their first one is. Streams are as much work as names.
+fn bytes_below(view: &dyn View, folder: u64, by_itself: &BTreeSet<u64>, seen_max: u64) -> VolResult<i64> {
     let (mut sum, mut seen, mut waiting) = (0, 0_u64, vec![folder]);
     while let Some(at) = waiting.pop() {
         let mut children = Vec::new();
         view.scan(&keys::one(keys::NAME, at), &keys::end_of(keys::NAME, at), &mut |_, v| {
             children.extend(NameEntry::decode(v));
             seen += 1;
-            seen <= files_max
+            seen <= seen_max
         })?;
-        if seen > files_max {
+        if seen > seen_max {
             return Err(VolError::TooFar);
         }
         for NameEntry { ino, name } in children.into_iter().filter(|c| !by_itself.contains(&c.ino)) {
             let is_first = |i: &Inode| i.parent == at && fold(&i.name) == fold(&name);
             let Some(inode) = inode_of(view, ino)?.filter(is_first) else { continue };
-            sum += own_bytes(&inode) + stream_bytes(view, ino)?;
+            let (streams, streams_seen) = stream_bytes(view, ino, seen_max - seen + 1)?;
+            seen += streams_seen;
+            if seen > seen_max {
+                return Err(VolError::TooFar);
+            }
+            sum += own_bytes(&inode) + streams;
             if inode.directory {
                 waiting.push(ino);
             }
@@ -327,7 +334,7 @@ impl QuotaCounts {
     fn share_of(&self, view: &dyn View, ino: u64, streams: bool) -> VolResult<Option<Share>> {
         let Some(inode) = inode_of(view, ino)? else { return Ok(None) };
         let owner = owner_of(&self.descriptors, view, inode.sd)?;
-        let bytes = own_bytes(&inode) + if streams { stream_bytes(view, ino)? } else { 0 };
+        let bytes = own_bytes(&inode) + if streams { stream_bytes(view, ino, u64::MAX)?.0 } else { 0 };
         Ok(Some(Share { owner, bytes, inode }))
     }
 
@@ -366,7 +373,7 @@ impl QuotaCounts {
                 let (before, after) = (above(&a, &old)?, above(&b, t)?);
                 let is_directory = b.as_ref().or(a.as_ref()).is_some_and(|s| s.inode.directory);
                 let below =
-                    if is_directory && before != after { bytes_below(t, ino, &by_itself, MOVED_FILES_MAX)? } else { 0 };
+                    if is_directory && before != after { bytes_below(t, ino, &by_itself, MOVED_MAX)? } else { 0 };
                 let bytes = |share: &Option<Share>| share.as_ref().map_or(0, |s| s.bytes) + below;
                 before.iter().for_each(|f| *by_folder.entry(*f).or_default() -= bytes(&a));
                 after.iter().for_each(|f| *by_folder.entry(*f).or_default() += bytes(&b));
@@ -527,7 +534,7 @@ impl Quotas {
         let q = match t.get(&key)? {
             Some(value) => decode(&value)?,
             None => Quota {
-                used_bytes: bytes_below(&t, ino, &BTreeSet::new(), COUNTED_FILES_MAX)?.max(0) as u64,
+                used_bytes: bytes_below(&t, ino, &BTreeSet::new(), COUNTED_MAX)?.max(0) as u64,
                 ..Quota::default()
             },
         };

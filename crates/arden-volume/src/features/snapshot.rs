@@ -178,6 +178,7 @@ impl Snapshots {
         let seq = t.commit()?;
         self.engine.commit_to(seq)?;
         let mut alloc = self.engine.state.alloc.lock();
+        alloc.freed_blocks += NODE_BLOCKS * nodes.len() as u64;
         for block in nodes {
             self.engine.state.tree.forget(block);
             alloc.cancel(Run { start: block, len: NODE_BLOCKS });

@@ -19,6 +19,8 @@ pub const DEPTH_MAX: usize = 1024;
 /// Steps of a way up, which is gone with the state locked: who moves chains of directories below each other makes them as deep as
 /// he likes. What is deeper has no path and is not found by its id, and nothing is moved there, or changed below a counted folder.
 pub const WAY_MAX: usize = 4 * DEPTH_MAX;
+/// And of their names together: a client cannot send half of it.
+const WAY_BYTES_MAX: usize = 256 << 10;
 
 /// Steps up from a directory, of which there are at most so many: a damaged volume may also show a loop.
 #[derive(Default)]
@@ -79,12 +81,13 @@ pub fn path(view: &dyn View, root: u64, parent: u64, name: &str) -> VolResult<Op
 /// The same, each with the number of its directory.
 pub fn trail(view: &dyn View, root: u64, parent: u64, name: &str) -> VolResult<Option<Vec<(u64, String)>>> {
     let mut out = vec![(parent, name.to_owned())];
-    let (mut at, mut way) = (parent, WayUp::default());
+    let (mut at, mut way, mut bytes) = (parent, WayUp::default(), 0);
     while at != root {
-        if at == ROOT_INO || way.step().is_err() {
+        if at == ROOT_INO || way.step().is_err() || bytes > WAY_BYTES_MAX {
             return Ok(None);
         }
         let inode = load_inode(view, at)?;
+        bytes += inode.name.len();
         out.push((inode.parent, inode.name));
         at = inode.parent;
     }

@@ -299,10 +299,19 @@ fn what_is_too_deep_is_not_reached_and_comes_back_when_it_is_moved_up() {
     last.rename(None, &*lab.find("y"), "near", false).unwrap();
     let deep = bottom.create_child(None, "f", &file).unwrap();
     deep.write_at(None, 0, &vec![7; MB as usize], Wait::Yes).unwrap();
+    let [stream, other] = ["s", "u"].map(|name| deep.create_stream(None, name).unwrap());
+    stream.write_at(None, 0, b"held", Wait::Yes).unwrap();
     last.rename(None, &*bottoms[3], "far", false).unwrap();
-    assert_eq!(lab.below("x"), MB);
+    assert!(lab.below("x") > MB);
     lab.is_right();
     assert_eq!(deep.set_end_of_file(None, 0), Err(StoreError::PathTooDeep.into()));
+    // What is refused is told to nobody who has it open.
+    assert_eq!(stream.rename_stream(None, Some("t"), false), Err(StoreError::PathTooDeep.into()));
+    assert_eq!(other.rename_stream(None, Some("s"), true), Err(StoreError::PathTooDeep.into()));
+    assert_eq!(stream.unlink(None), Err(StoreError::PathTooDeep.into()));
+    assert_eq!((stream.stream(), other.stream()), (Some("s"), Some("u")));
+    let mut held = [0; 4];
+    assert_eq!((stream.read_at(0, &mut held, Wait::Yes), &held), (Ok(4), b"held"));
     last.rename(None, &*lab.find("y"), "near", false).unwrap();
     assert_eq!(lab.below("x"), 0);
     deep.set_end_of_file(None, 0).unwrap();
@@ -324,6 +333,13 @@ fn a_directory_with_too_much_below_it_is_not_moved_over_a_border() {
     assert_eq!(lab.below("x"), MB);
     many.create_child(None, "one more", &file).unwrap();
     assert_eq!(many.rename(None, &*y, "back", false), Err(StoreError::AcrossQuotas.into()));
+    // Streams are as much work as names.
+    let few = lab.make("y\\few", &me, true).unwrap();
+    for i in 0..20 {
+        let f = few.create_child(None, &i.to_string(), &file).unwrap();
+        (0..500).for_each(|s| drop(f.create_stream(None, &s.to_string()).unwrap()));
+    }
+    assert_eq!(few.rename(None, &*x, "few", false), Err(StoreError::AcrossQuotas.into()));
     // Within a folder nothing is counted, and who gives a folder a limit waits as long as it takes.
     many.rename(None, &*x, "again", false).unwrap();
     lab.limit_folder("x\\again", 2 * MB);
