@@ -10,6 +10,11 @@ use crate::{
     model::{Id, OpenInfo, SessionInfo},
 };
 
+/// An answer to another node has 64 MiB at most.
+const OPENS_BYTES_MAX: usize = 48 << 20;
+/// What the JSON of an open has beside its names.
+const OPEN_FIELDS_BYTES: usize = 320;
+
 /// A cluster, as one of its nodes knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Cluster")]
@@ -357,13 +362,30 @@ impl NodeQuestion {
         match self {
             NodeQuestion::Sessions => NodeAnswer::Sessions(control.sessions()),
             NodeQuestion::Addresses => NodeAnswer::Addresses(control.floating_addresses()),
-            NodeQuestion::Opens => NodeAnswer::Opens(control.opens()),
+            NodeQuestion::Opens => NodeAnswer::Opens(tellable(control.opens())),
             NodeQuestion::CatchUp => NodeAnswer::CaughtUp,
             NodeQuestion::CloseSession(id) => NodeAnswer::Closed(control.close_session(*id).into()),
             NodeQuestion::CloseOpen(id) => NodeAnswer::Closed(control.close_open(*id).into()),
             NodeQuestion::CloseUserSessions(user) => NodeAnswer::Closed(control.close_user_sessions(user)),
         }
     }
+}
+
+/// As many opens as another node takes in one answer: it would take none of a longer one.
+fn tellable(mut opens: Vec<OpenInfo>) -> Vec<OpenInfo> {
+    let mut left = OPENS_BYTES_MAX;
+    let mut fits = |open: &OpenInfo| {
+        // A backslash takes two bytes.
+        let bytes = 2 * open.path.len() + open.user.len() + open.share.len() + open.client.len() + OPEN_FIELDS_BYTES;
+        left = left.saturating_sub(bytes);
+        left > 0
+    };
+    let told = opens.iter().take_while(|open| fits(open)).count();
+    if told < opens.len() {
+        tracing::warn!(opens = opens.len(), told, "too many opens to tell another node of all");
+        opens.truncate(told);
+    }
+    opens
 }
 
 /// How a daemon that stands alone becomes the first node of a cluster.
@@ -488,5 +510,29 @@ mod tests {
         }
         assert!(at(2).check_has(Feature::NvmeFence).unwrap_err().error.contains("need the feature level 3"));
         at(3).check_has(Feature::NvmeFence).unwrap();
+    }
+
+    /// Another node would take nothing of an answer that is too long.
+    #[test]
+    fn opens_are_told_as_far_as_an_answer_goes() {
+        let open = |id: u64| OpenInfo {
+            id: Id(id),
+            session: Some(Id(u64::MAX)),
+            user: "u".repeat(20),
+            client: "[fe80::1234:5678:9abc:def0]:65535".to_string(),
+            share: "s".repeat(80),
+            path: "\\".repeat(1027),
+            access: u32::MAX,
+            cache: "lease rwh".to_string(),
+            durable: false,
+            locks: u32::MAX,
+            node: String::new(),
+        };
+        let few: Vec<_> = (0..10).map(open).collect();
+        assert_eq!(tellable(few.clone()), few);
+        let told = tellable((0..30_000).map(open).collect());
+        let bytes = serde_json::to_vec(&NodeAnswer::Opens(told.clone())).unwrap().len();
+        assert!(bytes < OPENS_BYTES_MAX && bytes > OPENS_BYTES_MAX * 3 / 4, "{bytes} of {}", told.len());
+        assert_eq!(told[..10], few[..]);
     }
 }

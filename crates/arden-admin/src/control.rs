@@ -31,10 +31,14 @@ pub trait Control: Send + Sync {
     fn settings_changed(&self);
     /// Sessions of all users.
     fn sessions(&self) -> Vec<SessionInfo>;
+    /// How many there are.
+    fn session_count(&self) -> usize;
     /// Ends a session. False when there is no such session.
     fn close_session(&self, id: Id) -> bool;
-    /// Opens of all users.
+    /// Opens of all users. May block, and be large.
     fn opens(&self) -> Vec<OpenInfo>;
+    /// How many there are.
+    fn open_count(&self) -> usize;
     /// Closes an open. False when there is no such open.
     fn close_open(&self, id: Id) -> bool;
     /// The server's own metrics.

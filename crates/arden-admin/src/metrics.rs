@@ -29,8 +29,8 @@ pub fn all(api: &Api) -> Vec<Metric> {
         gauge("memory_resident_bytes", "Resident memory of the daemon", resident_bytes() as f64),
         gauge("shares", "Shares configured", s.shares.len() as f64),
         gauge("users", "Users known", s.users.len() as f64),
-        gauge("sessions", "Authenticated sessions", api.control.sessions().len() as f64),
-        gauge("opens", "Open files and directories", api.control.opens().len() as f64),
+        gauge("sessions", "Authenticated sessions", api.control.session_count() as f64),
+        gauge("opens", "Open files and directories", api.control.open_count() as f64),
     ];
     let help = "Processor time of the daemon";
     out.push(Metric { counter: true, ..gauge("cpu_seconds_total", help, cpu_seconds()) });

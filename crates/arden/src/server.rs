@@ -633,18 +633,26 @@ impl Control for SmbControl {
         self.server.sessions().iter().map(|s| session_info(s)).collect()
     }
 
+    fn session_count(&self) -> usize {
+        self.server.sessions().len()
+    }
+
+    fn open_count(&self) -> usize {
+        self.server.trees.open_count()
+    }
+
     fn close_session(&self, id: Id) -> bool {
         self.server.close_session(id.0)
     }
 
     fn opens(&self) -> Vec<OpenInfo> {
-        let table: HashMap<u64, _> = self.table.opens().into_iter().map(|o| (o.id.0, o)).collect();
+        let mut table: HashMap<u64, _> = self.table.opens().into_iter().map(|o| (o.id.0, o)).collect();
         self.server
             .trees
             .opens()
             .iter()
             .map(|open| {
-                let summary = table.get(&open.id.persistent);
+                let summary = table.remove(&open.id.persistent);
                 // The session of another node's client is there, and its id may be that of one here.
                 let tables = open.session();
                 let is_here = |t: &arden_smb::model::SessionTables| {
@@ -658,11 +666,11 @@ impl Control for SmbControl {
                     user: open.owner.user_name.clone(),
                     client: peer.map_or_else(String::new, |p| p.address.clone()),
                     share: open.share.name.clone(),
-                    path: summary.map_or_else(|| open.name.clone(), |s| s.path.clone()),
-                    access: summary.map_or(open.desired_access, |s| s.access),
-                    cache: summary.map_or_else(String::new, |s| arden_smb::cache_name(s.cache)),
+                    access: summary.as_ref().map_or(open.desired_access, |s| s.access),
+                    cache: summary.as_ref().map_or_else(String::new, |s| arden_smb::cache_name(s.cache)),
                     durable: open.state.lock().durability.timeout().is_some(),
-                    locks: summary.map_or(0, |s| s.locks as u32),
+                    locks: summary.as_ref().map_or(0, |s| s.locks as u32),
+                    path: summary.map_or_else(|| open.name.clone(), |s| s.path),
                     node: String::new(),
                 }
             })

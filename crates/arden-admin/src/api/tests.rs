@@ -88,6 +88,12 @@ impl Control for Fake {
             node: text(""),
         }]
     }
+    fn session_count(&self) -> usize {
+        1
+    }
+    fn open_count(&self) -> usize {
+        1
+    }
     fn close_session(&self, id: Id) -> bool {
         id == self.sessions()[0].id
     }

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use arden_auth::{ServerIdentity, UserDb};
 use arden_rpc::{ConnectionView, OpenView, ServerView, SessionView, ShareView, share_type};
-use arden_store::fs::CacheGrant;
+use arden_store::fs::{CacheGrant, OpenId};
 use arden_wire::{
     FileTime, NtStatus,
     dtyp::{Ace, Acl, SecurityDescriptor, well_known},
@@ -154,14 +154,9 @@ impl ServerView for View {
         self.server.sessions().iter().map(|s| session_view(s, self.server.trees.time().now)).collect()
     }
     fn opens(&self) -> Vec<OpenView> {
-        let counts: HashMap<u64, u32> =
-            self.server.trees.table.opens().into_iter().map(|o| (o.id.0, o.locks as u32)).collect();
-        self.server
-            .trees
-            .opens()
-            .iter()
-            .map(|o| open_view(o, counts.get(&o.id.persistent).copied().unwrap_or(0)))
-            .collect()
+        let locks = self.server.trees.table.locks();
+        let locks_of = |o: &SmbOpen| locks.get(&OpenId(o.id.persistent)).map_or(0, |n| *n as u32);
+        self.server.trees.opens().iter().map(|o| open_view(o, locks_of(o))).collect()
     }
     fn connections(&self) -> Vec<ConnectionView> {
         let now = self.server.trees.time().now;

@@ -287,6 +287,9 @@ impl Trees {
     pub fn opens(&self) -> Vec<Arc<SmbOpen>> {
         self.opens.read().values().cloned().collect()
     }
+    pub fn open_count(&self) -> usize {
+        self.opens.read().len()
+    }
     pub fn add_open(&self, open: &Arc<SmbOpen>) {
         if let Some(guid) = open.create_guid {
             self.by_create_guid.lock().insert((open.client.0, guid), open.id.persistent);

@@ -37,7 +37,7 @@ use arden_wire::FileTime;
 pub(crate) use admit::{Admission, Admitted, Entered};
 use cache::{Clock, LeaseId};
 use effects::{Effect, Effects};
-use file::FileState;
+use file::{FileState, OpenEntry, StreamState};
 use ids::OpenIds;
 use notify::{Watch, Watches};
 pub use open::Open;
@@ -50,7 +50,7 @@ use crate::{
     commit::{Cause, CommitScope},
     error::StoreError,
     fs::{CacheGrant, ClientId, OpenId, Owner, WaitId},
-    store::{FileId, Result},
+    store::{FileId, NodeRef, Result},
 };
 
 /// Bounds of everything that clients can make the table hold.
@@ -148,6 +148,37 @@ pub struct OpenTable {
     pub(crate) read_ahead: ReadAhead,
     /// Of each store, by the volume of its files.
     watches: Mutex<HashMap<u64, Weak<Watches>>, ranks::StoreWatches>,
+}
+
+/// Longer ones are cut where they are shown.
+const SHOWN_PATH_MAX: usize = 1024;
+
+fn shown_path(names: &[String], stream: Option<&str>) -> String {
+    let colon = if stream.is_some() { ":" } else { "" };
+    let whole = format!("{}{colon}{}", names.join("\\"), stream.unwrap_or(""));
+    let Some(cut) = whole.len().checked_sub(SHOWN_PATH_MAX).filter(|cut| *cut > 0) else { return whole };
+    let from = (cut..whole.len()).find(|at| whole.is_char_boundary(*at));
+    format!("...{}", &whole[from.unwrap_or(whole.len())..])
+}
+
+/// All opens of a file but for their paths, each with what that is made of.
+fn summaries(file: &FileState) -> Vec<(OpenSummary, NodeRef, Option<String>)> {
+    let inner = file.lock();
+    let of_stream = |s: &StreamState| {
+        let open = |o: &OpenEntry| OpenSummary {
+            id: o.id,
+            file: file.id,
+            path: String::new(),
+            user_name: o.who.user_name.clone(),
+            client: o.client,
+            access: o.access,
+            share: o.share,
+            locks: s.locks.count_of(o.id),
+            cache: s.caches.describe(o.id, o.lease),
+        };
+        s.opens.iter().map(|o| (open(o), o.node.clone(), s.name.clone())).collect::<Vec<_>>()
+    };
+    inner.streams().flat_map(of_stream).collect()
 }
 
 impl OpenTable {
@@ -276,34 +307,36 @@ impl OpenTable {
         }
     }
 
+    /// For people: a path that is too long to be shown is cut at its front.
     pub fn opens(&self) -> Vec<OpenSummary> {
         let mut out = Vec::new();
         for shard in &self.files {
             let files: Vec<Arc<FileState>> = shard.lock().values().cloned().collect();
             for file in files {
-                let inner = file.lock();
-                for s in inner.streams() {
-                    for o in &s.opens {
-                        let mut path = o.node.path().join("\\");
-                        if let Some(name) = &s.name {
-                            path = format!("{path}:{name}");
-                        }
-                        out.push(OpenSummary {
-                            id: o.id,
-                            file: file.id,
-                            path,
-                            user_name: o.who.user_name.clone(),
-                            client: o.client,
-                            access: o.access,
-                            share: o.share,
-                            locks: s.locks.count_of(o.id),
-                            cache: s.caches.describe(o.id, o.lease),
-                        });
-                    }
-                }
+                let opens = summaries(&file);
+                // A way up may be long, and those who use the file wait for its lock.
+                out.extend(opens.into_iter().map(|(open, node, stream)| {
+                    let path = shown_path(&node.path(), stream.as_deref());
+                    OpenSummary { path, ..open }
+                }));
             }
         }
         out.sort_by_key(|o| o.id);
+        out
+    }
+
+    /// How many locks each open has that has any.
+    pub fn locks(&self) -> HashMap<OpenId, usize> {
+        let mut out = HashMap::new();
+        for shard in &self.files {
+            let files: Vec<Arc<FileState>> = shard.lock().values().cloned().collect();
+            for file in files {
+                let inner = file.lock();
+                for s in inner.streams().filter(|s| !s.locks.is_empty()) {
+                    out.extend(s.opens.iter().map(|o| (o.id, s.locks.count_of(o.id))));
+                }
+            }
+        }
         out
     }
 

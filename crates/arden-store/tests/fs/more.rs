@@ -260,8 +260,17 @@ fn opens_for_administration() {
     assert_eq!(all.iter().map(|o| o.path.as_str()).collect::<Vec<_>>(), ["d", "d\\f:s"]);
     assert_eq!((all[1].client, all[1].access), (ClientId(7), FILE_ALL_ACCESS));
     assert!(matches!(all[1].cache, CacheGrant::Lease { key: 9, state: 3, .. }));
+    w.fs.lock(&s, &[LockRange { offset: 0, len: 1, exclusive: true }], true, w.cause()).unwrap();
+    assert_eq!(w.table.locks(), [(s.id(), 1)].into());
     w.close(f);
     w.close(s.clone());
     w.close(s);
     assert!(w.table.opens().is_empty());
+    // All the paths of a user's opens are made at once where they are listed.
+    let name = "\u{e9}".repeat(100);
+    let path = |n: usize| vec![name.as_str(); n].join("\\");
+    (1..6).for_each(|n| w.close(w.open(want(&path(n)).directory())));
+    let _deep = w.open(want(&path(6)).directory());
+    let shown = w.table.opens().remove(0).path;
+    assert!(shown.len() <= 1027 && shown.starts_with("...\u{e9}") && shown.ends_with(&name), "{shown}");
 }
