@@ -285,3 +285,41 @@ fn answers_are_marked_as_calls_beside_each_other() {
     let ack = connection.take_output();
     assert_eq!(Header::parse(&ack).unwrap().flags, 3 | rpc::PFC_CONC_MPX);
 }
+
+/// Who sends many calls at once has their answers in portions, and others have their turn in between.
+#[test]
+fn many_calls_at_once_are_answered_in_turns() {
+    let world = World::new();
+    world.cluster.0.lock().nodes[0].addresses = (1..40).map(|n| [10, 0, 0, n].into()).collect();
+    let mut client = Client::of(&world, "alice", SEAL);
+    let calls: Vec<u8> = (0..100).flat_map(|_| client.request(0, &[])).collect();
+    let (mut flow, mut bytes, mut turns) = (client.connection.receive(&calls, world.began), Vec::new(), 0);
+    loop {
+        let output = client.connection.take_output();
+        assert!(output.len() < (64 << 10) + 30_000, "{}", output.len());
+        bytes.extend(output);
+        if flow == Flow::Go {
+            break;
+        }
+        assert_eq!(flow, Flow::More);
+        flow = client.connection.receive(&[], world.began);
+        turns += 1;
+    }
+    let is_last = |header: &Header| header.kind == rpc::RESPONSE && header.is_last();
+    let (mut rest, mut answers) = (&bytes[..], 0);
+    while !rest.is_empty() {
+        let header = Header::parse(rest).unwrap();
+        answers += usize::from(is_last(&header));
+        rest = &rest[usize::from(header.frag_length)..];
+    }
+    assert!(answers == 100 && turns >= 30, "{answers} {turns}");
+    // Small answers: others wait for no more than some calls.
+    let mut client = Client::of(&world, "alice", SEAL);
+    let calls: Vec<u8> = (0..40).flat_map(|_| client.request(2, &[0; 20])).collect();
+    let mut flows = vec![client.connection.receive(&calls, world.began)];
+    while flows.last() == Some(&Flow::More) {
+        flows.push(client.connection.receive(&[], world.began));
+    }
+    assert_eq!(flows, [Flow::More, Flow::More, Flow::Go]);
+    assert_eq!(client.read().len(), 40);
+}

@@ -27,6 +27,9 @@ pub const CALL_BYTES_MAX: usize = 64 << 10;
 pub const CONTEXTS_MAX: usize = 8;
 /// Calls of one connection that wait for their answers; more get the fault *server too busy*.
 pub const CALLS_MAX: usize = 32;
+/// PDUs that are processed in one turn, and bytes of answers behind which it ends.
+const TURN_PDUS_MAX: usize = 16;
+const TURN_BYTES_MAX: usize = 64 << 10;
 /// The first part of the fragments of a request, in bytes: header, allocation hint, context and operation.
 const REQUEST_HEADER_BYTES: usize = 24;
 const OBJECT_BYTES: usize = 16;
@@ -40,6 +43,8 @@ const KEEP_CONNECTION_ON_ORPHAN: u16 = 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
     Go,
+    /// There is more input to be processed. First the output is sent, and others have their turn.
+    More,
     /// Nothing is sent or read for this time.
     Pause(Duration),
     /// After this time the output is sent and the connection closed.
@@ -178,11 +183,11 @@ impl Connection {
         !self.input.is_empty() || self.partial.is_some()
     }
 
-    /// Processes bytes of the client. After [`Flow::Pause`] it has to be called again, without bytes if there are none.
+    /// Processes bytes of the client. After [`Flow::Pause`] and [`Flow::More`] it has to be called again, without bytes if there are none.
     pub fn receive(&mut self, bytes: &[u8], now: Instant) -> Flow {
         let mut input = std::mem::take(&mut self.input);
         input.extend_from_slice(bytes);
-        let mut done = 0;
+        let (mut done, mut pdus) = (0, 0);
         let mut flow = Flow::Go;
         while flow == Flow::Go {
             let rest = &mut input[done..];
@@ -197,8 +202,13 @@ impl Connection {
             if rest.len() < length {
                 break;
             }
+            if pdus >= TURN_PDUS_MAX || self.output.len() >= TURN_BYTES_MAX {
+                flow = Flow::More;
+                break;
+            }
             flow = self.pdu(&header, &mut rest[..length], now);
             done += length;
+            pdus += 1;
         }
         // Copied: in its place it would keep the allocator from using the space of all that came before it as a whole.
         self.input = input[done..].to_vec();

@@ -310,6 +310,11 @@ impl RpcClient {
             }
             match flow {
                 Flow::Go => return Ok(()),
+                Flow::More => {
+                    self.flush().await?;
+                    tokio::task::yield_now().await;
+                    flow = self.connection.receive(&[], Time::read().now);
+                }
                 Flow::Pause(delay) => {
                     self.flush().await?;
                     tokio::time::sleep(delay).await;
