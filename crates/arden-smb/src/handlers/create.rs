@@ -194,7 +194,9 @@ const INLINE_ALLOCATION_BYTES_MAX: u64 = 16 << 20;
 
 /// Whether the create may keep a thread for milliseconds.
 fn may_take_long(asked: &Asked, path: &NtPath) -> bool {
-    path.components.len() > INLINE_COMPONENTS_MAX
+    // The way up from an id may be long.
+    asked.by_id.is_some()
+        || path.components.len() > INLINE_COMPONENTS_MAX
         || asked.app_instance.is_some()
         || asked.allocation.is_some_and(|bytes| bytes > INLINE_ALLOCATION_BYTES_MAX)
         || asked.has_long_context

@@ -16,7 +16,7 @@ use crate::{
 pub struct Revoked {
     trees: Arc<Trees>,
     endings: Vec<Ending>,
-    /// Opens that waited for their client.
+    /// Opens that waited for their client, who does not get them any more.
     waiting: Vec<Arc<SmbOpen>>,
 }
 
@@ -27,11 +27,9 @@ impl Revoked {
     }
 
     pub fn close(self) {
-        // Whose client has come back meanwhile is allowed to.
-        for open in self.waiting.iter().filter(|open| open.session().is_none()) {
-            self.trees.close_open(&CommitScope::begin(), open);
-        }
+        // First, as answers wait for these.
         self.endings.into_iter().for_each(|ending| ending.finish(&CommitScope::begin()));
+        self.waiting.iter().for_each(|open| _ = self.trees.close_open(&CommitScope::begin(), open));
     }
 }
 
@@ -45,7 +43,7 @@ impl Server {
             tracing::info!(session = session.id, user, "session closed by an administrator");
             endings.extend(self.take_session_down(&session, false, self.trees.time().now));
         }
-        let waiting = self.trees.waiting(|open| same_name(&open.owner.user_name, user));
+        let waiting = self.trees.give_up_waiting(|open| same_name(&open.owner.user_name, user));
         Revoked { trees: self.trees.clone(), endings, waiting }
     }
 
@@ -68,7 +66,7 @@ impl Server {
                 }
             }
         }
-        let waiting = self.trees.waiting(|open| !self.trees.is_allowed(open));
+        let waiting = self.trees.give_up_waiting(|open| !self.trees.is_allowed(open));
         Revoked { trees: self.trees.clone(), endings, waiting }
     }
 }

@@ -8,7 +8,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::{
@@ -85,6 +85,9 @@ impl Server {
     }
 }
 
+/// How often all opens are looked at for what is over.
+const BEAT: Duration = Duration::from_millis(500);
+
 /// Break time-outs, expired handles, and what table events left to do.
 async fn timers(server: Arc<Server>) {
     let wake = Arc::new(Notify::new());
@@ -96,14 +99,22 @@ async fn timers(server: Arc<Server>) {
             begin(&server, &runtime, message, None, None);
         }
     }));
+    let mut looked = Time::read().now;
+    let since = |looked: Instant| Time::read().now.duration_since(looked);
     loop {
-        let _ = tokio::time::timeout(Duration::from_millis(500), wake.notified()).await;
-        let server = server.clone();
+        let _ = tokio::time::timeout(BEAT.saturating_sub(since(looked)), wake.notified()).await;
+        let (server, looks) = (server.clone(), since(looked) >= BEAT);
         let _ = tokio::task::spawn_blocking(move || {
             server.trees.set_time(Time::read());
             server.trees.run_deferred();
-            server.tick(Time::read());
+            // Not each time that somebody has left something: there may be a million opens.
+            if looks {
+                server.tick(Time::read());
+            }
         })
         .await;
+        if looks {
+            looked = Time::read().now;
+        }
     }
 }

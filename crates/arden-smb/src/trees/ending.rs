@@ -7,7 +7,7 @@ use arden_store::commit::CommitScope;
 
 use crate::{
     model::{SessionTables, SmbOpen},
-    trees::{Trees, endings::UnderWay},
+    trees::{Standing, Trees, endings::UnderWay},
 };
 
 /// More opens are closed where that may take its time.
@@ -52,7 +52,9 @@ impl Ending {
     fn close(&mut self, scope: &CommitScope) {
         for open in std::mem::take(&mut self.opens) {
             self.trees.end_usn_waits(&open);
-            if self.keep_durable && self.trees.keep_disconnected(&open, self.now) {
+            // Whoever takes rights away looks at opens that wait already.
+            let is_lost = || matches!(self.trees.standing(&open.owner), Standing::Lost);
+            if self.keep_durable && self.trees.keep_disconnected(&open, self.now) && !is_lost() {
                 continue;
             }
             self.trees.close_object(scope, &open);

@@ -94,13 +94,20 @@ impl Trees {
         may
     }
 
-    /// Opens that wait for their client to come back.
-    pub(crate) fn waiting(&self, which: impl Fn(&SmbOpen) -> bool) -> Vec<Arc<SmbOpen>> {
-        self.opens().into_iter().filter(|open| open.session().is_none() && which(open)).collect()
+    /// Takes opens away from clients who might come back to them: nobody gets these any more, and the caller closes them.
+    pub(crate) fn give_up_waiting(&self, which: impl Fn(&SmbOpen) -> bool) -> Vec<Arc<SmbOpen>> {
+        let chosen = self.opens().into_iter().filter(|open| open.session().is_none() && which(open));
+        let waits = |open: &Arc<SmbOpen>| {
+            let mut state = open.state.lock();
+            let waits = state.session.is_none();
+            state.given_up |= waits;
+            waits
+        };
+        chosen.filter(waits).collect()
     }
 
     pub(crate) fn close_waiting(&self, ends: impl Fn(&SmbOpen) -> bool) {
-        for open in self.waiting(ends) {
+        for open in self.give_up_waiting(ends) {
             self.close_open(&CommitScope::begin(), &open);
         }
     }

@@ -204,6 +204,27 @@ fn an_open_that_waits_for_its_client_is_closed_when_its_share_allows_it_no_more(
     c.open(reading("read").lease_v1(2, "RH").reconnect(FileId { volatile: 0, ..kept.id }));
 }
 
+/// Files of users who are gone are closed one after the other, which may take long: meanwhile nobody comes back to them.
+#[test]
+fn an_open_that_was_taken_away_is_not_taken_up_before_it_is_closed() {
+    if has_two_nodes() {
+        return;
+    }
+    let lab = Lab::new();
+    let mut c = lab.client();
+    let f = c.open(want("f").share(0).lease_v1(1, "RWH").durable());
+    assert!(f.is_durable());
+    c.disconnect();
+    let record = lab.users.user(USER).unwrap();
+    lab.users.put_user(UserRecord { groups: Vec::new(), ..record });
+    let revoked = lab.server.accounts_changed();
+    let mut c = lab.client_again(c.guid, Dialect::Smb311);
+    let gone = c.fails(want("f").share(0).lease_v1(1, "RWH").reconnect(FileId { volatile: 0, ..f.id }));
+    assert_eq!(gone, NtStatus::OBJECT_NAME_NOT_FOUND);
+    revoked.close();
+    assert_eq!(lab.server.trees.opens().len(), 0);
+}
+
 #[test]
 fn all_sessions_of_a_user_end_at_once() {
     let lab = Lab::new();

@@ -297,6 +297,8 @@ impl Watcher {
             self.release();
             while let Some((id, dir)) = self.next_walk() {
                 self.watch_below(&store, &dir, &[id], false);
+                // The kernel keeps so many events and no more.
+                self.read_events(&store, &mut buf);
                 self.release();
             }
         }

@@ -155,9 +155,10 @@ impl BeforeWait {
         let BeforeWait { chain: Chain { message, mut state }, out: begun, paid, mut wait, committed } = self;
         let peer = state.peer.clone();
         state.restore_frame(out, &begun);
-        // What leaves here is paid for anew.
-        drop((begun, paid));
+        drop(begun);
         let committed = committed.unwrap_or_else(|| state.commits.scope.commit());
+        // What leaves here is paid for anew.
+        drop(paid);
         let message = Bytes::Owned(message);
         let aside = match wait.wait.take() {
             Some(wait) => begin_wait(message, state, (wait, committed), out, may_block),
