@@ -9,6 +9,8 @@
 //!   user elsewhere, are not refused. The network's own count only delays wrong answers.
 //! - A client that logged this user on before, known by its ClientGuid, or that holds a session of this user, has a
 //!   count of its own. Guesses of its neighbours do not lock it out.
+//! - A user whose failures have no room any more keeps in few bytes how many there were and how many answers wait, so
+//!   that other names do not give a name new guesses. To refuse names without room would lock out honest users instead.
 //! - Memory is limited by `networks_max`, `users_per_network_max` and `known_clients_per_user_max`.
 
 use std::{collections::HashMap, hash::BuildHasher, net::IpAddr, time::Duration};
@@ -129,11 +131,36 @@ type Counted = (String, Option<u128>);
 struct NetworkFailures {
     all: Failures,
     by_user: HashMap<Counted, Failures>,
-    /// Counts of users that were evicted, by a hash of the name. Users with the same hash share the highest count.
-    forgotten: Option<Box<[u8; FORGOTTEN_PLACES]>>,
+    /// What is kept of users that were evicted, by a hash of the name; empty before the first. Users with the same hash
+    /// share the highest figures. Known clients have places of their own behind those of all others: who only guesses
+    /// does not fill them.
+    evicted: Vec<Evicted>,
 }
 
-const FORGOTTEN_PLACES: usize = 1024;
+/// Places for evicted users of one network, and as many for its known clients.
+const EVICTED_PLACES: usize = 1024;
+
+/// What is kept of the failures of an evicted user.
+#[derive(Debug, Clone, Copy, Default)]
+struct Evicted {
+    count: u32,
+    /// Answers that wait, all of them as if until the last is sent.
+    waiting: usize,
+    until: Duration,
+}
+
+impl Evicted {
+    fn note(&mut self, failures: &Failures, now: Duration) {
+        let before = self.waiting(now);
+        self.count = self.count.max(failures.count);
+        self.waiting = before.max(failures.waiting.len());
+        self.until = failures.waiting.iter().fold(self.until, |until, at| until.max(*at));
+    }
+
+    fn waiting(&self, now: Duration) -> usize {
+        if self.until > now { self.waiting } else { 0 }
+    }
+}
 
 /// Counts wrong passwords by user and network. Times are durations since any fixed moment of a clock that does not go
 /// back.
@@ -167,7 +194,7 @@ impl LogonThrottle {
         let failures = self.networks.entry(network).or_default();
         failures.all.expire(now, policy);
         if failures.all.count == 0 {
-            failures.forgotten = None;
+            failures.evicted = Vec::new();
         }
         failures.all.note(now);
         let all = failures.all.count;
@@ -191,12 +218,17 @@ impl LogonThrottle {
     fn right(&mut self, who: &Attempter<'_>, network: Network, counted: Counted, now: Duration) -> Attempt {
         let policy = &self.policy;
         if let Some(failures) = self.networks.get_mut(&network) {
-            let all = failures.all.count;
-            if let Some(user) = failures.by_user.get_mut(&counted) {
-                user.expire(now, policy);
-                if user.waiting.len() >= policy.waiting_max {
-                    return Attempt::Refused { delay: policy.refusal_delay, failures: all };
+            let waiting = match failures.by_user.get_mut(&counted) {
+                Some(user) => {
+                    user.expire(now, policy);
+                    user.waiting.len()
                 }
+                None => failures.of_evicted(&counted).waiting(now),
+            };
+            if waiting >= policy.waiting_max {
+                return Attempt::Refused { delay: policy.refusal_delay, failures: failures.all.count };
+            }
+            if let Some(user) = failures.by_user.get_mut(&counted) {
                 // The answers that wait still count.
                 user.count = 0;
             }
@@ -241,23 +273,38 @@ impl LogonThrottle {
 
 impl NetworkFailures {
     /// The failures of a user from this network. The user with the fewest failures is evicted for a new one, and keeps
-    /// its count when it comes back: neither new names nor names with more failures reset the count of a name.
+    /// its count and its waiting answers when it comes back: neither new names nor names with more failures give a name
+    /// new guesses.
     fn user(&mut self, counted: Counted, now: Duration, policy: &ThrottlePolicy) -> &mut Failures {
-        let place = |counted: &Counted| self.by_user.hasher().hash_one(counted) as usize % FORGOTTEN_PLACES;
-        let begins = self.forgotten.as_ref().map_or(0, |places| u32::from(places[place(&counted)]));
+        let before = self.of_evicted(&counted);
         if !self.by_user.contains_key(&counted) && self.by_user.len() >= policy.users_per_network_max {
-            let fewest = self.by_user.iter().min_by_key(|(_, f)| (f.count, f.last)).map(|(k, _)| (k.clone(), place(k)));
-            if let Some((key, place)) = fewest
-                && let Some(goes) = self.by_user.remove(&key)
+            let fewest = self.by_user.iter().min_by_key(|(_, f)| (f.count, f.last)).map(|(k, _)| k.clone());
+            if let Some(key) = fewest
+                && let Some(mut goes) = self.by_user.remove(&key)
             {
-                let places = self.forgotten.get_or_insert_with(|| Box::new([0; FORGOTTEN_PLACES]));
-                places[place] = places[place].max(u8::try_from(goes.count).unwrap_or(u8::MAX));
+                goes.expire(now, policy);
+                let place = self.place(&key);
+                self.evicted.resize(2 * EVICTED_PLACES, Evicted::default());
+                self.evicted[place].note(&goes, now);
             }
         }
-        let user =
-            self.by_user.entry(counted).or_insert_with(|| Failures { count: begins, last: now, waiting: Vec::new() });
+        let user = self.by_user.entry(counted).or_insert_with(|| Failures {
+            count: before.count,
+            last: now,
+            waiting: vec![before.until; before.waiting(now)],
+        });
         user.expire(now, policy);
         user
+    }
+
+    /// What is kept of a user in case that it was evicted.
+    fn of_evicted(&self, counted: &Counted) -> Evicted {
+        self.evicted.get(self.place(counted)).copied().unwrap_or_default()
+    }
+
+    fn place(&self, counted: &Counted) -> usize {
+        let place = self.by_user.hasher().hash_one(counted) as usize % EVICTED_PLACES;
+        if counted.1.is_some() { EVICTED_PLACES + place } else { place }
     }
 }
 

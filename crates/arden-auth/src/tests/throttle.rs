@@ -133,6 +133,34 @@ fn busier_names_do_not_wash_away_the_count_of_a_name() {
     assert!(free < 20, "{free} of 300 guesses are delayed by the network's count alone");
 }
 
+/// An attacker keeps all places but one busy, and lets bob and names that he invents take the last one from each other.
+#[test]
+fn evicted_names_keep_the_answers_that_wait() {
+    let mut t = throttle();
+    let home = Attempter { client_guid: 77, ..from(BOB, 1) };
+    assert_eq!(t.attempt(&home, S(0), true), Attempt::Accepted);
+    let hot: Vec<String> = (1..ThrottlePolicy::default().users_per_network_max).map(|n| format!("hot {n}")).collect();
+    for round in 0..12 {
+        for name in hot.iter().flat_map(|name| [name; 32]) {
+            t.attempt(&from(name, 1), S(31 * round), false);
+        }
+    }
+    // A minute of ten rounds a second.
+    let mut looked_at = 0;
+    for round in 0..600u64 {
+        let now = S(31 * 12) + Duration::from_millis(100 * round);
+        let guesses: Vec<Attempt> = (0..32).map(|_| t.attempt(&from(BOB, 1), now, false)).collect();
+        looked_at += guesses.iter().filter(|guess| !is_refused(**guess)).count();
+        t.attempt(&from(&format!("fresh {round}"), 1), now, false);
+        // Bob was evicted. A right guess is answered as a wrong one, and who is nobody's aim logs on.
+        assert!(is_refused(t.attempt(&from(BOB, 1), now, true)), "{round}");
+        assert_eq!(t.attempt(&from("carol", 1), now, true), Attempt::Accepted, "a neighbour");
+        assert_eq!(t.attempt(&from(BOB, 2), now, true), Attempt::Accepted, "elsewhere");
+        assert_eq!(t.attempt(&home, now, true), Attempt::Accepted, "a client that was here before");
+    }
+    assert!(looked_at <= 4 * 32, "{looked_at} guesses were looked at in a minute");
+}
+
 #[test]
 fn memory_is_bounded() {
     let policy = ThrottlePolicy { networks_max: 64, users_per_network_max: 8, ..Default::default() };
