@@ -13,7 +13,11 @@ use arden_wire::{
     dtyp::well_known,
     ntlm::{Authenticate, AvPair, Challenge, ClientChallenge, MIC_RANGE, Negotiate, av, flags},
 };
-use std::{sync::Arc, time::Duration};
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 /// The result of one message.
 pub(crate) enum NtlmStep {
@@ -55,6 +59,13 @@ const OFFERED: u32 = flags::UNICODE
 /// Limit of a NEGOTIATE_MESSAGE in bytes. The message is kept for the MIC until the logon is over. It holds a domain
 /// and a workstation of at most 255 characters each.
 const NEGOTIATE_BYTES_MAX: usize = 1024;
+
+/// The hash of unknown users. Nobody has a password for it, not the empty one either: all rounds of the check run.
+static NOBODY: LazyLock<NtHash> = LazyLock::new(|| {
+    // Each state has random keys.
+    let halves = [0, 1].map(|half| u128::from(RandomState::new().hash_one(half)));
+    NtHash::from_bytes((halves[0] << 64 | halves[1]).to_le_bytes())
+});
 
 impl NtlmServer {
     pub(crate) fn new(users: Arc<dyn UserDb>, identity: Arc<ServerIdentity>, policy: AuthPolicy) -> NtlmServer {
@@ -155,7 +166,7 @@ impl NtlmServer {
 
         let user = self.find(&message.user);
         // An unknown user takes the same time as a wrong password.
-        let hash = user.as_ref().map_or(NtHash::EMPTY, |u| u.nt_hash.clone());
+        let hash = user.as_ref().map_or_else(|| NOBODY.clone(), |u| u.nt_hash.clone());
         let base_key = [message.domain.as_str(), ""].into_iter().find_map(|domain| {
             let key = ntowf_v2(&hash, &message.user, domain);
             let expected = hmac_md5(&key, &[&server_challenge, blob]);

@@ -1,7 +1,7 @@
 //! The acceptor against the client side, against the example of the specification, and against attackers.
 
 use super::Rng;
-use crate::{initiator::*, *};
+use crate::{crypto::HMACS, initiator::*, *};
 use arden_wire::{
     FileTime, NtStatus,
     dtyp::{Sid, well_known},
@@ -86,6 +86,32 @@ fn refusals() {
     assert_eq!(login("empty", "", "").unwrap_err(), NtStatus::ACCOUNT_RESTRICTION);
     let mut server = acceptor_with(AuthPolicy { allow_empty_passwords: true, ..Default::default() });
     assert!(run(&mut Initiator::new("empty", "", ""), &mut server).is_ok());
+}
+
+/// The time of a refusal does not tell whether there is an account of the name.
+#[test]
+fn an_unknown_user_costs_what_a_wrong_password_costs() {
+    let cost = |user: &str, domain: &str, password: &str| {
+        let mut client = Initiator::new(user, domain, password);
+        let mut server = acceptor();
+        let Ok(Step::Continue(reply)) = server.step(&client.first(), NOW, SERVER_RANDOM) else { panic!() };
+        let token = client.second(&reply, CLIENT_RANDOM).unwrap();
+        let before = HMACS.get();
+        assert_eq!(server.step(&token, NOW, SERVER_RANDOM).unwrap_err(), NtStatus::LOGON_FAILURE);
+        assert_eq!(server.take_verdict(), Some(false));
+        HMACS.get() - before
+    };
+    for domain in ["ARDEN", ""] {
+        let wrong = cost("alice", domain, "wrong");
+        assert!(wrong > 0);
+        for (user, password) in [("alice", ""), ("nobody", ""), ("nobody", "wrong"), ("empty", "wrong")] {
+            assert_eq!(cost(user, domain, password), wrong, "{user} {domain} {password}");
+        }
+    }
+    // The empty password of an account that has it is judged as before.
+    assert_eq!(login("empty", "ARDEN", "").unwrap_err(), NtStatus::ACCOUNT_RESTRICTION);
+    let mut server = acceptor_with(AuthPolicy { allow_empty_passwords: true, ..Default::default() });
+    assert!(run(&mut Initiator::new("empty", "ARDEN", ""), &mut server).is_ok());
 }
 
 #[test]
