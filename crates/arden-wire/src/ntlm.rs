@@ -56,6 +56,11 @@ pub const MIC_RANGE: std::ops::Range<usize> = 72..88;
 const VERSION: [u8; 8] = [10, 0, 0, 0, 0, 0, 0, 15];
 /// AV pairs in one list; a longer list is malformed.
 const AV_PAIRS_MAX: usize = 64;
+/// Bytes of a user, domain or workstation name in an AUTHENTICATE message: 256 characters of UTF-16. Names of accounts
+/// are shorter.
+pub const NAME_BYTES_MAX: usize = 512;
+/// Bytes of an NTLMv2 response. It has the target information of the server, and what the client adds to it.
+pub const NT_RESPONSE_BYTES_MAX: usize = 8 << 10;
 
 /// Whether the bytes begin with the signature of an NTLM message, without SPNEGO around it.
 pub fn is_ntlm(bytes: &[u8]) -> bool {
@@ -79,6 +84,12 @@ fn field<'a>(r: &mut Reader<'_>, message: &'a [u8]) -> Result<&'a [u8], Malforme
     r.skip(2)?;
     let offset = r.u32()? as usize;
     if length == 0 { Ok(&[]) } else { slice_at(message, offset, length) }
+}
+
+/// A [`field`] of at most `max` bytes.
+fn short_field<'a>(r: &mut Reader<'_>, message: &'a [u8], max: usize) -> Result<&'a [u8], Malformed> {
+    let bytes = field(r, message)?;
+    if bytes.len() > max { Err(Malformed("NTLM field too long")) } else { Ok(bytes) }
 }
 
 fn text(bytes: &[u8], flags: u32) -> Result<String, Malformed> {
@@ -251,14 +262,14 @@ impl Authenticate {
     /// Decodes the message.
     ///
     /// # Errors
-    /// A field is out of its range, or the bytes end early.
+    /// A field is out of its range or too long, or the bytes end early.
     pub fn parse(bytes: &[u8]) -> Result<Authenticate, Malformed> {
         let mut r = header(bytes, 3)?;
         let lm_response = field(&mut r, bytes)?;
-        let nt_response = field(&mut r, bytes)?;
-        let domain = field(&mut r, bytes)?;
-        let user = field(&mut r, bytes)?;
-        let workstation = field(&mut r, bytes)?;
+        let nt_response = short_field(&mut r, bytes, NT_RESPONSE_BYTES_MAX)?;
+        let domain = short_field(&mut r, bytes, NAME_BYTES_MAX)?;
+        let user = short_field(&mut r, bytes, NAME_BYTES_MAX)?;
+        let workstation = short_field(&mut r, bytes, NAME_BYTES_MAX)?;
         let session_key = field(&mut r, bytes)?;
         let flags = r.u32()?;
         Ok(Authenticate {

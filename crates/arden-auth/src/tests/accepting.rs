@@ -316,6 +316,37 @@ fn a_response_whose_av_pairs_run_out_of_the_message_is_a_bad_parameter() {
     assert_eq!(server.step(&message.encode(), NOW, SERVER_RANDOM).unwrap_err(), NtStatus::INVALID_PARAMETER);
 }
 
+/// Names and responses that are too long are refused before anything is done with them: no password is judged, and no
+/// name is kept for the throttle and the log.
+#[test]
+fn fields_that_are_too_long_are_a_bad_parameter() {
+    let try_lengths = |user: usize, domain: usize, workstation: usize, nt_response: usize| {
+        let mut client = Initiator::new("alice", "", "pässword");
+        client.spnego = false;
+        let mut server = acceptor();
+        server.step(&client.first(), NOW, SERVER_RANDOM).unwrap();
+        let message = ntlm::Authenticate {
+            flags: CLIENT_FLAGS & !flags::KEY_EXCH,
+            nt_response: [&[0xAB; 16][..], &[1, 1], &vec![0; nt_response - 18]].concat(),
+            domain: "d".repeat(domain),
+            user: "ü".repeat(user),
+            workstation: "w".repeat(workstation),
+            ..Default::default()
+        };
+        let status = server.step(&message.encode(), NOW, SERVER_RANDOM).unwrap_err();
+        let judged = server.take_verdict().is_some();
+        assert_eq!(server.attempted_user().is_some(), judged);
+        (status, judged)
+    };
+    assert_eq!(try_lengths(256, 256, 256, 8192), (NtStatus::LOGON_FAILURE, true));
+    for (user, domain, workstation, nt_response) in
+        [(257, 0, 0, 60), (1, 257, 0, 60), (1, 0, 257, 60), (1, 0, 0, 8193), (32_000, 0, 0, 60)]
+    {
+        let result = try_lengths(user, domain, workstation, nt_response);
+        assert_eq!(result, (NtStatus::INVALID_PARAMETER, false), "{user} {domain} {workstation} {nt_response}");
+    }
+}
+
 /// The AUTHENTICATE message of [MS-NLMP] 4.2.4.3, whose challenge and password are in 4.2.1.
 #[test]
 fn the_example_of_the_specification_logs_on() {

@@ -33,6 +33,14 @@ const CLOCK_SKEW_NOTED: Duration = Duration::from_secs(36 * 3600);
 /// Failures from one network that are logged one by one; of more, each hundredth is.
 const FAILURES_LOGGED: u32 = 100;
 
+/// Characters of a name from a client that are logged with a logon that failed.
+const NAME_CHARS_LOGGED: usize = 64;
+
+/// The beginning of a name for the log.
+fn shown(name: &str) -> &str {
+    name.char_indices().nth(NAME_CHARS_LOGGED).map_or(name, |(end, _)| &name[..end])
+}
+
 /// Where a logon comes from.
 pub(crate) struct LogonFrom<'a> {
     pub ip: IpAddr,
@@ -69,7 +77,7 @@ pub(crate) fn judge_logon(
         }
     };
     if failures <= FAILURES_LOGGED || failures.is_multiple_of(FAILURES_LOGGED) {
-        let user = acceptor.attempted_user().unwrap_or_default();
+        let user = shown(acceptor.attempted_user().unwrap_or_default());
         let delay_ms = delay.as_millis() as u64;
         tracing::warn!(client = from.client, user, delay_ms, failures_of_network = failures, "{what}");
     }
@@ -113,7 +121,7 @@ impl Connection {
             count(&self.server.trees.metrics.logon_failures, 1);
         }
         if status == NtStatus::ACCOUNT_DISABLED {
-            tracing::warn!(client = %self.peer.address, user, "logon refused: the account is disabled");
+            tracing::warn!(client = %self.peer.address, user = shown(&user), "logon refused: the account is disabled");
         }
         match std::mem::take(&mut self.held_back) {
             Duration::ZERO => Verdict::Go,
@@ -127,7 +135,7 @@ impl Connection {
             return;
         }
         let Some(left_out) = self.server.clocks_noted.admit(now - self.server.trees.started) else { return };
-        tracing::warn!(client = %self.peer.address, user = %logon.token.user_name, workstation = %logon.workstation,
+        tracing::warn!(client = %self.peer.address, user = %logon.token.user_name, workstation = %shown(&logon.workstation),
             hours = logon.clock_skew.as_secs() / 3600, left_out, "the client's clock is off");
     }
 }

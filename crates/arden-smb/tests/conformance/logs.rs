@@ -66,3 +66,19 @@ fn the_log_names_a_client_that_does_not_sign() {
     let lines = logged(|| assert_eq!(c.status(&want("file").req()), NtStatus::ACCESS_DENIED));
     assert!(lines.iter().any(|l| says(l, "the share's encryption") && l.contains("share=sealed")), "{lines:?}");
 }
+
+/// A client that fails to log on does not choose how long the lines about it are.
+#[test]
+fn the_log_has_the_beginning_of_the_name_of_a_failed_logon() {
+    let lab = Lab::new();
+    let mut c = lab.connect();
+    c.negotiate(&Offer::up_to(Dialect::Smb311));
+    let (begin, end) = ("n".repeat(64), "m".repeat(100));
+    let lines = logged(|| {
+        let refused = c.try_logon(&logon(&format!("{begin}{end}")).password("wrong"));
+        assert_eq!(refused.err(), Some(NtStatus::LOGON_FAILURE));
+    });
+    let about: Vec<_> = lines.iter().filter(|l| l.contains("logon failed")).collect();
+    let [line] = about[..] else { panic!("one line: {lines:?}") };
+    assert!(line.contains(&begin) && !line.contains("nm"), "{line}");
+}
