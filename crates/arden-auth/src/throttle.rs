@@ -11,7 +11,8 @@
 //!   count of its own. Guesses of its neighbours do not lock it out.
 //! - A user whose failures have no room any more keeps in few bytes how many there were and how many answers wait, so
 //!   that other names do not give a name new guesses. To refuse names without room would lock out honest users instead.
-//! - Memory is limited by `networks_max`, `users_per_network_max` and `known_clients_per_user_max`.
+//! - Memory is limited by `networks_max`, `users_per_network_max`, `users_max` and `known_clients_per_user_max`, and given
+//!   back when failures are over ([`LogonThrottle::tick`]).
 
 use std::{collections::HashMap, hash::BuildHasher, net::IpAddr, time::Duration};
 
@@ -40,6 +41,8 @@ pub struct ThrottlePolicy {
     pub networks_max: usize,
     /// Users whose failures are remembered for each network.
     pub users_per_network_max: usize,
+    /// Users whose failures are remembered for all networks together.
+    pub users_max: usize,
     /// Clients (ClientGuid) that are remembered for each user who logged on.
     pub known_clients_per_user_max: usize,
 }
@@ -57,6 +60,7 @@ impl Default for ThrottlePolicy {
             forget_after: Duration::from_secs(15 * 60),
             networks_max: 4096,
             users_per_network_max: 256,
+            users_max: 65_536,
             known_clients_per_user_max: 16,
         }
     }
@@ -65,6 +69,9 @@ impl Default for ThrottlePolicy {
 /// Characters of a name that are compared. Account names are shorter; longer names with the same beginning share a
 /// count.
 const NAME_CHARS_MAX: usize = 64;
+
+/// How often failures that are over are looked for.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// The account and the client of a logon attempt.
 #[derive(Debug, Clone, Copy)]
@@ -168,6 +175,10 @@ impl Evicted {
 pub struct LogonThrottle {
     policy: ThrottlePolicy,
     networks: HashMap<Network, NetworkFailures>,
+    /// The sum of their `by_user`.
+    users: usize,
+    /// When failures that are over were looked for.
+    looked: Duration,
     /// Clients that logged a user on, with the time of the last logon. Only existing accounts have an entry.
     known_clients: HashMap<String, Vec<(u128, Duration)>>,
 }
@@ -175,7 +186,26 @@ pub struct LogonThrottle {
 impl LogonThrottle {
     /// A throttle without failures.
     pub fn new(policy: ThrottlePolicy) -> LogonThrottle {
-        LogonThrottle { policy, networks: HashMap::new(), known_clients: HashMap::new() }
+        LogonThrottle {
+            policy,
+            networks: HashMap::new(),
+            users: 0,
+            looked: Duration::ZERO,
+            known_clients: HashMap::new(),
+        }
+    }
+
+    /// Gives back the memory of failures that are over. To be called every now and then; it looks once a minute.
+    pub fn tick(&mut self, now: Duration) {
+        if now.saturating_sub(self.looked) >= LOOK_EVERY {
+            self.looked = now;
+            self.forget_over(now);
+        }
+    }
+
+    /// Networks whose failures are remembered.
+    pub fn networks(&self) -> usize {
+        self.networks.len()
     }
 
     /// Records an attempt whose password was `right` or wrong, and decides how it is answered.
@@ -187,9 +217,7 @@ impl LogonThrottle {
         if right {
             return self.right(who, network, counted, now);
         }
-        if !self.networks.contains_key(&network) && self.networks.len() >= self.policy.networks_max {
-            self.forget_networks(now);
-        }
+        self.make_room(network, &counted, now);
         let policy = &self.policy;
         let failures = self.networks.entry(network).or_default();
         failures.all.expire(now, policy);
@@ -198,6 +226,7 @@ impl LogonThrottle {
         }
         failures.all.note(now);
         let all = failures.all.count;
+        self.users += usize::from(failures.grows_by(&counted, policy));
         let user = failures.user(counted, now, policy);
         if user.waiting.len() >= policy.waiting_max {
             user.last = now;
@@ -251,23 +280,36 @@ impl LogonThrottle {
         is_known.then_some(who.client_guid)
     }
 
-    /// Removes networks whose failures have expired, or else the eighth of them that failed longest ago: the search is
-    /// then rare also under a flood of addresses.
-    fn forget_networks(&mut self, now: Duration) {
-        let policy = &self.policy;
-        self.networks.retain(|_, n| now.saturating_sub(n.all.last) < policy.forget_after);
-        if self.networks.len() < policy.networks_max || self.networks.is_empty() {
+    /// Makes room for a user of `network`. Where a bound is met, networks are removed whose failures are over, or else
+    /// those that failed longest ago, until an eighth of it is free: the search is then rare also under a flood of
+    /// addresses. The network of the attempt stays: it does not make room for itself by more failures.
+    fn make_room(&mut self, network: Network, counted: &Counted, now: Duration) {
+        let (networks_max, users_max) = (self.policy.networks_max, self.policy.users_max);
+        let failures = self.networks.get(&network);
+        let adds_network = failures.is_none() && self.networks.len() >= networks_max;
+        let adds_user = self.users >= users_max && failures.is_none_or(|n| n.grows_by(counted, &self.policy));
+        if !adds_network && !adds_user {
             return;
         }
-        let mut ages: Vec<Duration> = self.networks.values().map(|n| n.all.last).collect();
-        let nth = ages.len() / 8;
-        let cut = *ages.select_nth_unstable(nth).1;
-        let mut allowance = nth + 1;
-        self.networks.retain(|_, n| {
-            let goes = n.all.last <= cut && allowance > 0;
-            allowance -= usize::from(goes);
-            !goes
-        });
+        self.forget_over(now);
+        if self.networks.len() < networks_max && self.users < users_max {
+            return;
+        }
+        let mut ages: Vec<(Duration, Network)> = self.networks.iter().map(|(key, n)| (n.all.last, *key)).collect();
+        ages.sort_unstable_by_key(|(last, _)| *last);
+        for (_, key) in ages.into_iter().filter(|(_, key)| *key != network) {
+            if self.networks.len() <= networks_max / 8 * 7 && self.users <= users_max / 8 * 7 {
+                break;
+            }
+            self.users -= self.networks.remove(&key).map_or(0, |n| n.by_user.len());
+        }
+    }
+
+    fn forget_over(&mut self, now: Duration) {
+        let forget_after = self.policy.forget_after;
+        self.networks.retain(|_, n| now.saturating_sub(n.all.last) < forget_after);
+        self.networks.shrink_to(2 * self.networks.len());
+        self.users = self.networks.values().map(|n| n.by_user.len()).sum();
     }
 }
 
@@ -295,6 +337,11 @@ impl NetworkFailures {
         });
         user.expire(now, policy);
         user
+    }
+
+    /// Whether failures of this user are one more to remember.
+    fn grows_by(&self, counted: &Counted, policy: &ThrottlePolicy) -> bool {
+        self.by_user.len() < policy.users_per_network_max && !self.by_user.contains_key(counted)
     }
 
     /// What is kept of a user in case that it was evicted.

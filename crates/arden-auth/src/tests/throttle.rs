@@ -182,3 +182,36 @@ fn memory_is_bounded() {
     // The latest is still known.
     assert!(t.networks.contains_key(&Network::of(Ipv4Addr::from(399).into())));
 }
+
+/// The names of all networks together are bounded too: those of the networks that failed longest ago go.
+#[test]
+fn names_of_all_networks_are_bounded_and_given_back() {
+    let policy = ThrottlePolicy { networks_max: 64, users_per_network_max: 32, users_max: 80, ..Default::default() };
+    let mut t = LogonThrottle::new(policy);
+    let sum = |t: &LogonThrottle| t.networks.values().map(|n| n.by_user.len()).sum::<usize>();
+    for i in 0..4_000u32 {
+        t.attempt(&from(&format!("user {i}"), i / 10 % 40), Duration::from_millis(10 * u64::from(i)), false);
+        assert!(sum(&t) <= 80, "{} names at {i}", sum(&t));
+        assert_eq!(t.users, sum(&t));
+    }
+    // Those that failed last are left.
+    let network = |n: u32| Network::of(Ipv4Addr::from(n).into());
+    assert!(sum(&t) >= 60 && (35..40).all(|n| t.networks.contains_key(&network(n))));
+    // Where a bound is met, a network does not get rid of its own failures.
+    let last = S(40);
+    let oldest =
+        (0..40).filter(|n| t.networks.contains_key(&network(*n))).min_by_key(|n| t.networks[&network(*n)].all.last);
+    let oldest = oldest.unwrap();
+    for i in 0..80 - t.users {
+        t.attempt(&from(&format!("more {i}"), 39), last, false);
+    }
+    assert_eq!(t.users, 80);
+    t.attempt(&from(BOB, oldest), last, false);
+    assert_eq!(t.networks[&network(oldest)].all.count, 11);
+    assert!(t.users < 80);
+    // What is over goes without another attempt, and not before.
+    t.tick(last + S(15 * 60 - 1));
+    assert!(t.networks() > 0);
+    t.tick(last + S(15 * 60 + 60));
+    assert_eq!((t.networks(), t.users), (0, 0));
+}

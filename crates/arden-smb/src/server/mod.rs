@@ -352,9 +352,11 @@ impl Server {
 
     // Time.
 
-    /// Time-outs of sessions, breaks and disconnected handles. May block. Returns when to call again at the latest.
+    /// Time-outs of sessions, breaks and disconnected handles, and failed logons that are forgotten. May block. Returns when
+    /// to call again at the latest.
     pub fn tick(&self, time: Time) -> Option<Instant> {
         self.trees.set_time(time);
+        self.throttle.lock().tick(time.now - self.trees.started);
         if let Some(lifetime) = self.trees.config.policy.session_lifetime() {
             for session in self.sessions.read().values() {
                 session.expire(time.now, lifetime);

@@ -140,6 +140,22 @@ fn wrong_passwords_and_unknown_users_look_the_same_and_are_slowed_down() {
     }
 }
 
+/// Failures that are over take no memory, whether or not anybody fails again.
+#[test]
+fn failed_logons_that_are_over_are_given_back() {
+    if has_two_nodes() {
+        return;
+    }
+    let lab = Lab::new();
+    let mut c = lab.connect();
+    c.negotiate(&Offer::up_to(Dialect::Smb311));
+    assert_eq!(c.try_logon(&logon(USER).password("wrong")).err(), Some(NtStatus::LOGON_FAILURE));
+    lab.pass(Duration::from_secs(60));
+    assert_eq!(lab.server.throttle.lock().networks(), 1);
+    lab.pass(Duration::from_secs(15 * 60));
+    assert_eq!(lab.server.throttle.lock().networks(), 0);
+}
+
 #[test]
 fn guesses_on_many_connections_learn_nothing_and_lock_nobody_else_out() {
     let lab = Lab::new();
