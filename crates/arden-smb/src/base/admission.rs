@@ -81,7 +81,21 @@ const fn met(limit: &'static str, value: usize) -> Option<Met> {
     Some(Met { limit, value })
 }
 
+/// How many of `max` one may take who is an administrator, or is not. Small servers reserve less.
+fn left(max: usize, reserved: usize, administrator: bool) -> usize {
+    max - if administrator { 0 } else { reserved.min(max / 8) }
+}
+
 impl State {
+    /// What refuses a connection a user, while the connections that are left are not for this one.
+    fn refuses_connection(&self, limits: &Limits, administrator: bool) -> Option<Met> {
+        if self.connections > left(limits.connections_max, limits.connections_reserved, administrator) {
+            met("connections_reserved", limits.connections_reserved)
+        } else {
+            None
+        }
+    }
+
     fn change(&mut self, network: IpAddr, change: impl FnOnce(&mut Address)) {
         let address = self.addresses.entry(network).or_default();
         change(address);
@@ -221,16 +235,12 @@ impl Admission {
         let mut s = self.0.lock();
         let of_address = s.addresses.get(&network).map_or(0, |a| a.sessions);
         let of_user = s.users.get(user).copied().unwrap_or(0);
-        // Small servers reserve less.
-        let left = |max: usize, reserved: usize| max - if administrator { 0 } else { reserved.min(max / 8) };
         let refused = if s.sessions >= limits.sessions_max {
             met("sessions_max", limits.sessions_max)
-        } else if s.sessions >= left(limits.sessions_max, limits.sessions_reserved) {
+        } else if s.sessions >= left(limits.sessions_max, limits.sessions_reserved, administrator) {
             met("sessions_reserved", limits.sessions_reserved)
-        } else if s.connections > limits.connections_max
-            || !administrator && s.connections > left(limits.connections_max, limits.connections_reserved)
-        {
-            met("connections_reserved", limits.connections_reserved)
+        } else if let Some(refused) = s.refuses_connection(limits, administrator) {
+            Some(refused)
         } else if of_user >= limits.sessions_per_user_max {
             met("sessions_per_user_max", limits.sessions_per_user_max)
         } else if !network.is_loopback() && of_address >= limits.sessions_per_address_max {
@@ -245,6 +255,11 @@ impl Admission {
         *s.users.entry(user.clone()).or_default() += 1;
         s.change(network, |a| a.sessions += 1);
         Ok(())
+    }
+
+    /// Whether a connection may be bound to a session that is there: the last connections are for administrators then too.
+    pub fn bind(&self, limits: &Limits, administrator: bool) -> Result<(), Met> {
+        self.0.lock().refuses_connection(limits, administrator).map_or(Ok(()), Err)
     }
 
     pub fn close_session(&self, ip: IpAddr, user: &Sid) {
@@ -436,8 +451,12 @@ mod tests {
         };
         assert_eq!(open(false), Err("connections_reserved"));
         open(true).unwrap();
+        let bind = |administrator| lab.admission.bind(&lab.limits, administrator).map_err(|m| m.limit);
+        assert_eq!(bind(false), Err("connections_reserved"), "a session that is there takes none of them either");
+        bind(true).unwrap();
         lab.admission.disconnected(1);
         open(false).unwrap();
+        bind(false).unwrap();
     }
 
     #[test]

@@ -507,10 +507,20 @@ impl Connection {
                 if session.token().user != logon.token.user {
                     return Err(NtStatus::ACCESS_DENIED);
                 }
+                self.may_take_connection(&logon.token)?;
                 let key = signing_key(self.negotiated()?, &logon.session_key, &setup.preauth);
                 Ok(Granted::channel(self.add_channel(session, key)?))
             }
         }
+    }
+
+    /// The last connections are for administrators, whether a session is new or has others.
+    fn may_take_connection(&self, user: &Token) -> Result<(), NtStatus> {
+        let limits = &self.server.trees.config.limits;
+        self.server.admission.bind(limits, user.is_administrator()).map_err(|met| {
+            self.server.tell_limit(met, self.peer.ip, &user.user_name, "a connection is not bound");
+            NtStatus::INSUFFICIENT_RESOURCES
+        })
     }
 
     /// Forgets logons that were begun too long ago.

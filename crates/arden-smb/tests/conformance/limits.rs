@@ -118,6 +118,29 @@ fn sessions_reserved() {
     clients[7].logon(&logon(USER));
 }
 
+/// A session does not take the last connections by being bound to them.
+#[test]
+fn connections_reserved() {
+    let lab = Lab::with(|s| (s.limits.connections_max, s.limits.connections_reserved) = (8, 1));
+    let (_runtime, address) = lab.listen();
+    let dial = |guid: Option<u128>| {
+        let mut c = lab.dial(address);
+        c.guid = guid.unwrap_or(c.guid);
+        c.negotiate(&Offer::up_to(Dialect::Smb311));
+        c
+    };
+    let mut main = dial(None);
+    let session = main.logon(&logon(OTHER));
+    let bind = logon(OTHER).bind(&session);
+    let mut bound: Vec<Client> = (0..7).map(|_| dial(Some(main.guid))).collect();
+    for c in &mut bound[..6] {
+        c.logon(&bind);
+    }
+    assert_eq!(bound[6].try_logon(&bind).err(), Some(NtStatus::INSUFFICIENT_RESOURCES));
+    bound[6].session = None;
+    bound[6].logon(&logon(USER));
+}
+
 #[test]
 fn dialects_of_a_negotiation() {
     let lab = Lab::new();
