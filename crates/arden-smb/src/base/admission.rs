@@ -87,9 +87,14 @@ fn left(max: usize, reserved: usize, administrator: bool) -> usize {
 }
 
 impl State {
-    /// What refuses a connection a user, while the connections that are left are not for this one.
-    fn refuses_connection(&self, limits: &Limits, administrator: bool) -> Option<Met> {
-        if self.connections > left(limits.connections_max, limits.connections_reserved, administrator) {
+    /// What refuses connection `id` a user, while the connections that are left are not for this one. Those without a session
+    /// do not count: they make room.
+    fn refuses_connection(&self, limits: &Limits, id: u64, administrator: bool) -> Option<Met> {
+        let entry = self.entries.get(&id);
+        let has_session =
+            entry.is_some_and(|e| self.addresses.get(&e.network).is_some_and(|a| !a.waiting.contains(&id)));
+        let taken = self.connections - self.waiting + usize::from(!has_session);
+        if taken > left(limits.connections_max, limits.connections_reserved, administrator) {
             met("connections_reserved", limits.connections_reserved)
         } else {
             None
@@ -228,9 +233,15 @@ impl Admission {
         s.change(network(ip), |a| a.setups -= 1);
     }
 
-    /// Counts a session of `user`, unless there are too many. The last `sessions_reserved` sessions, and logons while only
-    /// `connections_reserved` connections are left, are for administrators.
-    pub fn open_session(&self, limits: &Limits, ip: IpAddr, user: &Sid, administrator: bool) -> Result<(), Met> {
+    /// Counts a session of `user` on connection `id`, unless there are too many. The last `sessions_reserved` sessions, and
+    /// logons while only `connections_reserved` connections are left, are for administrators.
+    pub fn open_session(
+        &self,
+        limits: &Limits,
+        (ip, id): (IpAddr, u64),
+        user: &Sid,
+        administrator: bool,
+    ) -> Result<(), Met> {
         let network = network(ip);
         let mut s = self.0.lock();
         let of_address = s.addresses.get(&network).map_or(0, |a| a.sessions);
@@ -239,7 +250,7 @@ impl Admission {
             met("sessions_max", limits.sessions_max)
         } else if s.sessions >= left(limits.sessions_max, limits.sessions_reserved, administrator) {
             met("sessions_reserved", limits.sessions_reserved)
-        } else if let Some(refused) = s.refuses_connection(limits, administrator) {
+        } else if let Some(refused) = s.refuses_connection(limits, id, administrator) {
             Some(refused)
         } else if of_user >= limits.sessions_per_user_max {
             met("sessions_per_user_max", limits.sessions_per_user_max)
@@ -257,9 +268,9 @@ impl Admission {
         Ok(())
     }
 
-    /// Whether a connection may be bound to a session that is there: the last connections are for administrators then too.
-    pub fn bind(&self, limits: &Limits, administrator: bool) -> Result<(), Met> {
-        self.0.lock().refuses_connection(limits, administrator).map_or(Ok(()), Err)
+    /// Whether connection `id` may be bound to a session that is there: the last ones are for administrators then too.
+    pub fn bind(&self, limits: &Limits, id: u64, administrator: bool) -> Result<(), Met> {
+        self.0.lock().refuses_connection(limits, id, administrator).map_or(Ok(()), Err)
     }
 
     pub fn close_session(&self, ip: IpAddr, user: &Sid) {
@@ -416,7 +427,7 @@ mod tests {
         });
         let open = |ip: &str, n, administrator| {
             let ip = ip.parse().unwrap();
-            lab.admission.open_session(&lab.limits, ip, &user(n), administrator).map_err(|m| m.limit)
+            lab.admission.open_session(&lab.limits, (ip, 0), &user(n), administrator).map_err(|m| m.limit)
         };
         for _ in 0..5 {
             open("192.0.2.1", 1, false).unwrap();
@@ -444,19 +455,40 @@ mod tests {
         let lab = Lab::new(|l| (l.connections_max, l.connections_reserved) = (8, 1));
         for id in 1..=8u64 {
             lab.connect(id, &format!("192.0.2.{id}")).unwrap();
+            lab.admission.set_logged_on(id, id < 8);
         }
-        let open = |administrator| {
-            let ip = "192.0.2.8".parse().unwrap();
-            lab.admission.open_session(&lab.limits, ip, &user(1), administrator).map_err(|m| m.limit)
+        let open = |id, administrator| {
+            let at = (format!("192.0.2.{id}").parse().unwrap(), id);
+            lab.admission.open_session(&lab.limits, at, &user(1), administrator).map_err(|m| m.limit)
         };
-        assert_eq!(open(false), Err("connections_reserved"));
-        open(true).unwrap();
-        let bind = |administrator| lab.admission.bind(&lab.limits, administrator).map_err(|m| m.limit);
-        assert_eq!(bind(false), Err("connections_reserved"), "a session that is there takes none of them either");
-        bind(true).unwrap();
+        let bind = |id, administrator| lab.admission.bind(&lab.limits, id, administrator).map_err(|m| m.limit);
+        assert_eq!(open(8, false), Err("connections_reserved"));
+        assert_eq!(bind(8, false), Err("connections_reserved"), "a session that is there takes none of them either");
+        bind(8, true).unwrap();
+        open(8, true).unwrap();
+        open(7, false).expect("one more on a connection takes none");
         lab.admission.disconnected(1);
-        open(false).unwrap();
-        bind(false).unwrap();
+        open(8, false).unwrap();
+        bind(8, false).unwrap();
+    }
+
+    /// Strangers at a few addresses do not keep users from logging on.
+    #[test]
+    fn silent_connections_do_not_count_against_the_last() {
+        let lab = Lab::new(|l| (l.connections_max, l.connections_reserved) = (8, 1));
+        for id in 1..=100u64 {
+            lab.connect(id, &format!("192.0.2.{}", id % 4)).unwrap();
+        }
+        let at = |id: u64| (format!("192.0.2.{id}").parse().unwrap(), id);
+        for id in 101..=107u64 {
+            lab.connect(id, &format!("192.0.2.{id}")).unwrap();
+            lab.admission.open_session(&lab.limits, at(id), &user(1), false).expect("strangers make room");
+            lab.admission.set_logged_on(id, true);
+        }
+        lab.connect(108, "192.0.2.108").unwrap();
+        let last = |administrator| lab.admission.open_session(&lab.limits, at(108), &user(1), administrator);
+        assert_eq!(last(false).map_err(|m| m.limit), Err("connections_reserved"));
+        last(true).unwrap();
     }
 
     #[test]
@@ -466,7 +498,7 @@ mod tests {
         for id in 1..=20 {
             lab.connect(id, "192.0.2.1").unwrap();
             lab.admission.begin_setup(&lab.limits, ip, 0).unwrap();
-            lab.admission.open_session(&lab.limits, ip, &user(1), false).unwrap();
+            lab.admission.open_session(&lab.limits, (ip, id), &user(1), false).unwrap();
         }
         for id in 1..=20 {
             lab.admission.set_logged_on(id, true);

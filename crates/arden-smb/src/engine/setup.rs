@@ -517,7 +517,7 @@ impl Connection {
     /// The last connections are for administrators, whether a session is new or has others.
     fn may_take_connection(&self, user: &Token) -> Result<(), NtStatus> {
         let limits = &self.server.trees.config.limits;
-        self.server.admission.bind(limits, user.is_administrator()).map_err(|met| {
+        self.server.admission.bind(limits, self.peer.id, user.is_administrator()).map_err(|met| {
             self.server.tell_limit(met, self.peer.ip, &user.user_name, "a connection is not bound");
             NtStatus::INSUFFICIENT_RESOURCES
         })
@@ -577,7 +577,7 @@ impl Connection {
             // [MS-SMB2] 3.3.5.5.3: one client, one dialect.
             return Err(NtStatus::USER_SESSION_DELETED);
         }
-        self.server.add_session(&session)?;
+        self.server.add_session(&session, self.peer.id)?;
         let channel = self.add_channel(&session, signing_key(self.negotiated()?, session_key, preauth))?;
         let previous = incoming.request.previous_session_id;
         let previous = match previous {

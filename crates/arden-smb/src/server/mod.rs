@@ -167,13 +167,14 @@ impl Server {
         let differs = |s: &Arc<Session>| s.client == session.client && s.dialect != session.dialect;
         self.sessions.read().values().any(differs)
     }
+    /// A session that was logged on over connection `peer_id`.
+    ///
     /// # Errors
     /// INSUFFICIENT_RESOURCES where a limit is met.
-    pub fn add_session(&self, session: &Arc<Session>) -> Result<(), NtStatus> {
-        let token = session.token();
-        let administrator = token.is_administrator();
-        if let Err(met) = self.admission.open_session(&self.trees.config.limits, session.ip, &token.user, administrator)
-        {
+    pub fn add_session(&self, session: &Arc<Session>, peer_id: u64) -> Result<(), NtStatus> {
+        let (token, limits) = (session.token(), &self.trees.config.limits);
+        let (at, administrator) = ((session.ip, peer_id), token.is_administrator());
+        if let Err(met) = self.admission.open_session(limits, at, &token.user, administrator) {
             self.tell_limit(met, session.ip, &token.user_name, "a logon is refused");
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }

@@ -38,6 +38,8 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 struct Permit {
     server: Arc<Server>,
     ip: IpAddr,
+    /// Of the connection.
+    id: u64,
 }
 
 impl Drop for Permit {
@@ -50,6 +52,8 @@ impl Drop for Permit {
 struct RpcHost {
     server: Arc<Server>,
     ip: IpAddr,
+    /// Of the connection.
+    id: u64,
     client: Arc<str>,
 }
 
@@ -61,7 +65,7 @@ impl Host for RpcHost {
             return None;
         }
         let acceptor = Acceptor::new(config.users.clone(), config.identity.clone(), config.auth.clone());
-        let permit = Permit { server: self.server.clone(), ip: self.ip };
+        let permit = Permit { server: self.server.clone(), ip: self.ip, id: self.id };
         Some(Box::new(RpcLogon { acceptor, client: self.client.clone(), permit }))
     }
     fn random(&self) -> [u8; 16] {
@@ -89,7 +93,7 @@ impl Logon for RpcLogon {
         let answer = match step {
             Ok(Step::Continue(token)) => LogonStep::Continue(token),
             Ok(Step::Done { reply, logon }) if !logon.anonymous && !logon.guest => {
-                match RpcStanding::open(server, self.permit.ip, &logon.token) {
+                match RpcStanding::open(server, (self.permit.ip, self.permit.id), &logon.token) {
                     Some(standing) => {
                         count(&server.trees.metrics.logons, 1);
                         tracing::info!(client = %self.client, user = %logon.token.user_name, "logged on over RPC");
@@ -125,7 +129,7 @@ struct RpcStanding {
 
 impl RpcStanding {
     /// `None`: a limit is met.
-    fn open(server: &Arc<Server>, ip: IpAddr, user: &Arc<Token>) -> Option<RpcStanding> {
+    fn open(server: &Arc<Server>, (ip, id): (IpAddr, u64), user: &Arc<Token>) -> Option<RpcStanding> {
         let limits = &server.trees.config.limits;
         let name = &user.user_name;
         let mut users = server.rpc_users.lock();
@@ -138,7 +142,7 @@ impl RpcStanding {
         }
         users.insert(user.user.clone(), of_user + 1);
         drop(users);
-        if let Err(met) = server.admission.open_session(limits, ip, &user.user, user.is_administrator()) {
+        if let Err(met) = server.admission.open_session(limits, (ip, id), &user.user, user.is_administrator()) {
             forget(server, user);
             server.tell_limit(met, ip, name, "a logon over RPC is refused");
             return None;
@@ -235,7 +239,7 @@ impl RpcClient {
             return None;
         }
         let client = address.to_string().into();
-        let host = Arc::new(RpcHost { server: server.clone(), ip: address.ip(), client });
+        let host = Arc::new(RpcHost { server: server.clone(), ip: address.ip(), id, client });
         let signal = wake.clone();
         let wake_up = Box::new(move || signal.notify_one());
         let connection = Connection::new(service, host, address.ip(), local, wake_up);
