@@ -34,6 +34,8 @@ type Close = Box<dyn Fn() + Send + Sync>;
 struct Entry {
     network: IpAddr,
     close: Close,
+    /// Logons under way.
+    setups: usize,
     /// It has been told to close, and is not counted any more.
     closing: bool,
 }
@@ -133,11 +135,32 @@ impl State {
     fn close_waiting(&mut self, network: IpAddr) -> bool {
         let oldest = self.addresses.get(&network).and_then(|a| a.waiting.first().copied());
         let Some(id) = oldest else { return false };
+        self.close(id);
+        true
+    }
+
+    fn close(&mut self, id: u64) {
         self.uncount(id);
         if let Some(entry) = self.entries.get(&id) {
             (entry.close)();
         }
+    }
+
+    /// Closes the connection without a session of `network` that has most logons under way; of several, the oldest. False:
+    /// none has any.
+    fn close_beginner(&mut self, network: IpAddr) -> bool {
+        let setups = |id: &u64| self.entries.get(id).map_or(0, |e| e.setups);
+        let waiting = self.addresses.get(&network).into_iter().flat_map(|a| &a.waiting).copied();
+        let most = waiting.filter(|id| setups(id) > 0).max_by_key(|id| (setups(id), std::cmp::Reverse(*id)));
+        let Some(id) = most else { return false };
+        self.close(id);
         true
+    }
+
+    fn change_setups(&mut self, id: u64, change: impl FnOnce(&mut usize)) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            change(&mut entry.setups);
+        }
     }
 
     /// The same of the address that has most of them; of several, the one whose first is the oldest.
@@ -169,7 +192,7 @@ impl Admission {
         if s.connections >= limits.connections_max && !s.close_some_waiting() {
             return Err(Met { limit: "connections_max", value: limits.connections_max });
         }
-        s.entries.insert(id, Entry { network, close, closing: false });
+        s.entries.insert(id, Entry { network, close, setups: 0, closing: false });
         s.connections += 1;
         s.waiting += 1;
         s.change(network, |a| {
@@ -204,15 +227,15 @@ impl Admission {
         }
     }
 
-    /// Counts a logon under way, unless there are too many; `of_connection` are there already on its connection. With too
-    /// many in all, a connection without a session is closed for it.
-    pub fn begin_setup(&self, limits: &Limits, ip: IpAddr, of_connection: usize) -> Result<(), Met> {
+    /// Counts a logon under way on connection `id`, unless there are too many; `of_connection` are there already on its
+    /// connection. With too many of its address or in all, a connection without a session is closed for it.
+    pub fn begin_setup(&self, limits: &Limits, (ip, id): (IpAddr, u64), of_connection: usize) -> Result<(), Met> {
         let network = network(ip);
         let mut s = self.0.lock();
         let of_address = s.addresses.get(&network).map_or(0, |a| a.setups);
         let refused = if of_connection >= limits.setups_per_connection_max {
             met("setups_per_connection_max", limits.setups_per_connection_max)
-        } else if of_address >= limits.setups_per_address_max {
+        } else if of_address >= limits.setups_per_address_max && !s.close_beginner(network) {
             met("setups_per_address_max", limits.setups_per_address_max)
         } else if s.setups >= limits.setups_max && !s.close_some_waiting() {
             met("setups_max", limits.setups_max)
@@ -224,12 +247,14 @@ impl Admission {
         }
         s.setups += 1;
         s.change(network, |a| a.setups += 1);
+        s.change_setups(id, |setups| *setups += 1);
         Ok(())
     }
 
-    pub fn end_setup(&self, ip: IpAddr) {
+    pub fn end_setup(&self, ip: IpAddr, id: u64) {
         let mut s = self.0.lock();
         s.setups -= 1;
+        s.change_setups(id, |setups| *setups -= 1);
         s.change(network(ip), |a| a.setups -= 1);
     }
 
@@ -402,7 +427,7 @@ mod tests {
     fn logons_under_way_make_room_too() {
         let lab = Lab::new(|l| (l.setups_max, l.setups_per_address_max) = (8, 4));
         let begin = |ip: &str, of_connection| {
-            lab.admission.begin_setup(&lab.limits, ip.parse().unwrap(), of_connection).map_err(|m| m.limit)
+            lab.admission.begin_setup(&lab.limits, (ip.parse().unwrap(), 0), of_connection).map_err(|m| m.limit)
         };
         assert_eq!(begin("192.0.2.1", lab.limits.setups_per_connection_max), Err("setups_per_connection_max"));
         for id in 1..=8 {
@@ -417,6 +442,37 @@ mod tests {
             lab.admission.set_logged_on(id, true);
         }
         assert_eq!(begin("192.0.2.9", 0), Err("setups_max"));
+    }
+
+    /// Who has begun all logons of an address does not keep others behind it from theirs.
+    #[test]
+    fn logons_of_an_address_make_room_for_each_other() {
+        let lab = Lab::new(|l| l.setups_per_address_max = 8);
+        let ip = "192.0.2.1";
+        let begin = |id| {
+            let at = (ip.parse().unwrap(), id);
+            lab.admission.begin_setup(&lab.limits, at, 0).map_err(|m| m.limit)
+        };
+        for id in 1..=4 {
+            lab.connect(id, ip).unwrap();
+        }
+        lab.admission.set_logged_on(1, true);
+        // The oldest that waits has none, and would give none back.
+        for id in [1, 1, 3, 3, 3, 3, 4, 4] {
+            begin(id).unwrap();
+        }
+        lab.connect(5, ip).unwrap();
+        begin(5).unwrap();
+        assert_eq!(lab.closed(), [3], "the one with most of them");
+        (0..4).for_each(|_| lab.admission.end_setup(ip.parse().unwrap(), 3));
+        lab.admission.disconnected(3);
+        (0..3).for_each(|_| begin(5).unwrap());
+        assert_eq!(lab.closed(), []);
+        for id in [4, 5] {
+            lab.admission.set_logged_on(id, true);
+        }
+        assert_eq!(begin(2), Err("setups_per_address_max"), "who has logged on is not closed");
+        assert_eq!(lab.closed(), []);
     }
 
     #[test]
@@ -497,12 +553,12 @@ mod tests {
         let ip: IpAddr = "192.0.2.1".parse().unwrap();
         for id in 1..=20 {
             lab.connect(id, "192.0.2.1").unwrap();
-            lab.admission.begin_setup(&lab.limits, ip, 0).unwrap();
+            lab.admission.begin_setup(&lab.limits, (ip, id), 0).unwrap();
             lab.admission.open_session(&lab.limits, (ip, id), &user(1), false).unwrap();
         }
         for id in 1..=20 {
             lab.admission.set_logged_on(id, true);
-            lab.admission.end_setup(ip);
+            lab.admission.end_setup(ip, id);
             lab.admission.close_session(ip, &user(1));
             lab.admission.set_logged_on(id, false);
             lab.admission.disconnected(id);

@@ -69,13 +69,15 @@ impl Setup {
 struct Permit {
     server: Arc<Server>,
     ip: IpAddr,
+    /// Of the connection.
+    peer_id: u64,
     /// The id that a new session will have.
     reserved: Option<u64>,
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.server.admission.end_setup(self.ip);
+        self.server.admission.end_setup(self.ip, self.peer_id);
         if let Some(id) = self.reserved {
             self.server.release_session_id(id);
         }
@@ -398,13 +400,13 @@ impl Connection {
                 Some(Kind::Bind(_)) | None => Err(NtStatus::USER_SESSION_DELETED),
             };
         };
-        let (ip, address) = (self.peer.ip, &self.peer.address);
-        if let Err(met) = self.server.admission.begin_setup(&config.limits, ip, self.setups.len()) {
+        let (ip, peer_id, address) = (self.peer.ip, self.peer.id, &self.peer.address);
+        if let Err(met) = self.server.admission.begin_setup(&config.limits, (ip, peer_id), self.setups.len()) {
             self.server.tell_limit(met, ip, "", "a logon is refused");
             tracing::debug!(client = %address, "refused");
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
-        let mut permit = Permit { server: self.server.clone(), ip, reserved };
+        let mut permit = Permit { server: self.server.clone(), ip, peer_id, reserved };
         if let Kind::New = kind {
             *session_id = self.server.reserve_session_id();
             permit.reserved = Some(*session_id);

@@ -44,7 +44,7 @@ struct Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.server.admission.end_setup(self.ip);
+        self.server.admission.end_setup(self.ip, self.id);
     }
 }
 
@@ -60,7 +60,7 @@ struct RpcHost {
 impl Host for RpcHost {
     fn begin_logon(&self) -> Option<Box<dyn Logon>> {
         let config = &self.server.trees.config;
-        if let Err(met) = self.server.admission.begin_setup(&config.limits, self.ip, 0) {
+        if let Err(met) = self.server.admission.begin_setup(&config.limits, (self.ip, self.id), 0) {
             self.server.tell_limit(met, self.ip, "", "a logon over RPC is refused");
             return None;
         }
