@@ -28,6 +28,8 @@ pub struct Limits {
     pub channels_per_session_max: usize,
     /// Requests of one message; credits bound them too.
     pub chain_max: usize,
+    /// The same while the connection has no session. All of them are handled at once, without a thread that may block.
+    pub chain_before_logon_max: usize,
     /// A connection without a session is closed after this time.
     pub handshake_timeout: Duration,
     /// Longest time a disconnected durable handle is kept.
@@ -88,6 +90,7 @@ impl Default for Limits {
             delayed_answers_per_connection_max: 8,
             channels_per_session_max: 32,
             chain_max: crate::base::window::CREDITS_MAX as usize,
+            chain_before_logon_max: 16,
             handshake_timeout: Duration::from_secs(30),
             durable_timeout_max: Duration::from_secs(300),
             durable_timeout_default: Duration::from_secs(60),

@@ -354,7 +354,9 @@ impl State {
     /// Goes on with the next request. What this one weighs.
     fn pass_on(&mut self) -> usize {
         self.next += 1;
-        weight(self.elements[self.next - 1].header.command)
+        let element = &self.elements[self.next - 1];
+        // Without a session it was refused, whatever it asks for.
+        if element.channel.is_some() { weight(element.header.command) } else { 1 }
     }
 
     /// Whether the rest of a compound is for a thread that may block, when it has done so much here.

@@ -349,8 +349,8 @@ impl Connection {
                 }),
                 (None, None) => Proof::Nothing,
             };
-            if elements.len() >= self.server.trees.config.limits.chain_max {
-                return Handled(Verdict::Close("chain_max requests in one message"));
+            if let Some(reason) = self.refuses_more(elements.len()) {
+                return Handled(Verdict::Close(reason));
             }
             previous = Some((header.session_id, channel.clone()));
             let credits = self.window.grant(header.credits);
@@ -359,6 +359,19 @@ impl Connection {
                 return Accepted::Chain(elements);
             }
             start += next;
+        }
+    }
+
+    /// Why a message may not have one request more than `count`. Before a logon nobody pays for the thread that many of them
+    /// would need.
+    fn refuses_more(&self, count: usize) -> Option<&'static str> {
+        let limits = &self.server.trees.config.limits;
+        if count >= limits.chain_max {
+            Some("chain_max requests in one message")
+        } else if count >= limits.chain_before_logon_max && !self.has_session() {
+            Some("chain_before_logon_max requests in one message")
+        } else {
+            None
         }
     }
 

@@ -223,6 +223,29 @@ fn chain_max() {
     assert!(c.is_closed());
 }
 
+/// Who has not logged on gets no thread by sending many requests at once.
+#[test]
+fn chain_before_logon_max() {
+    let lab = Lab::new();
+    let max = lab.server.trees.config.limits.chain_before_logon_max;
+    let echoes = |count| (0..count).map(|_| echo().session(0).signed(false)).collect::<Vec<_>>();
+    let mut c = lab.connect();
+    c.negotiate(&Offer::up_to(Dialect::Smb311));
+    c.call(&echo().credits(1000)).ok();
+    for count in [2, 3, max] {
+        assert_eq!(c.compound(&echoes(count)).len(), count);
+    }
+    let long = || Req::empty(Command::QueryDirectory).session(0).signed(false);
+    c.held = Some(Vec::new());
+    assert_eq!(c.compound(&(0..max).map(|_| long()).collect::<Vec<_>>()).len(), max);
+    assert_eq!(c.run_held(), 0, "what is refused takes no time");
+    c.send_all(&echoes(max + 1));
+    assert!(c.is_closed());
+    // With a session there may be more, of whatever session they are.
+    let mut c = lab.client();
+    assert_eq!(c.compound(&echoes(max + 1)).len(), max + 1);
+}
+
 #[test]
 fn locks_per_open_max() {
     let lab = Lab::with(|s| s.table.locks_per_open_max = 2);
