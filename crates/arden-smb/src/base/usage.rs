@@ -19,6 +19,7 @@ use arden_store::fs::HeldBytes;
 use arden_wire::dtyp::Sid;
 
 use super::{
+    admission::network,
     alive::find,
     directories::{Directories, KeptDirectory},
 };
@@ -237,17 +238,6 @@ impl Usage {
     /// How much everybody holds.
     pub fn total(&self, kind: Kind) -> usize {
         self.whole.0[kind as usize].load(Ordering::Relaxed)
-    }
-}
-
-/// The network that one client can be expected to have for itself.
-fn network(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
-            Some(v4) => IpAddr::V4(v4),
-            None => IpAddr::V6((u128::from(v6) >> 64 << 64).into()),
-        },
-        v4 => v4,
     }
 }
 
@@ -508,6 +498,17 @@ mod tests {
         assert!(usage.charge(Kind::Pipes, &user(1), Some("2001:db8::3".parse().unwrap()), 1).is_err());
         assert!(usage.charge(Kind::Pipes, &user(1), Some("2001:db8:0:1::3".parse().unwrap()), 1).is_ok());
         drop((one, two));
+    }
+
+    /// All hosts of a link share its /64.
+    #[test]
+    fn a_link_local_client_is_itself() {
+        let usage = usage(100, 2, 100);
+        let at = |n: u8| Some(format!("fe80::{n}").parse().unwrap());
+        let one = usage.charge(Kind::Pipes, &user(1), at(1), 2).unwrap();
+        assert_eq!(usage.charge(Kind::Pipes, &user(1), at(1), 1).err(), Some(Refused));
+        assert!(usage.charge(Kind::Pipes, &user(1), at(2), 2).is_ok());
+        drop(one);
     }
 
     #[test]
