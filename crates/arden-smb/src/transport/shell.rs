@@ -98,6 +98,7 @@ pub struct Transport {
     delayed: Arc<AtomicUsize>,
     /// The connection has to make room for others.
     evicted: Arc<Notify>,
+    runtime: Handle,
     beat: Interval,
     /// Nothing came since the last beat.
     quiet: bool,
@@ -147,6 +148,7 @@ impl Transport {
             waiting_bytes: Arc::new(AtomicUsize::new(0)),
             delayed: Arc::new(AtomicUsize::new(0)),
             evicted: Arc::new(Notify::new()),
+            runtime: Handle::current(),
             beat,
             quiet: false,
             turn_began: Instant::now(),
@@ -157,8 +159,8 @@ impl Transport {
 
     /// The connection, if there is room for it.
     pub fn admitted(server: &Arc<Server>, socket: TcpStream, address: SocketAddr) -> Option<Box<Transport>> {
-        let mut transport = Box::new(Transport::new(server, socket, address).ok()?);
-        let connection = transport.connection.as_mut()?;
+        let transport = Box::new(Transport::new(server, socket, address).ok()?);
+        let connection = transport.connection.as_ref()?;
         let evicted = transport.evicted.clone();
         let close = Box::new(move || evicted.notify_one());
         match server.admission.connect(&server.trees.config.limits, address.ip(), connection.peer().id, close) {
@@ -166,7 +168,6 @@ impl Transport {
             Err(met) => {
                 server.trees.set_time(Time::read());
                 server.tell_limit(met, address.ip(), "", "a connection is refused");
-                connection.closed(Instant::now());
                 None
             }
         }
@@ -241,22 +242,31 @@ impl Transport {
 
     /// What it had open is closed.
     async fn end(&mut self) {
-        let payer = self.holder();
-        if let Some(mut connection) = self.connection.take() {
-            drop(connection.peer().end_rest());
-            // Closing what the client had open may wait for the disk, and its user for a thread.
-            let server = connection.server.clone();
-            let (done, closed) = oneshot::channel();
-            let close = move || {
-                connection.closed(Instant::now());
-                let _ = done.send(());
-            };
-            match payer {
-                Some(payer) => begin_end(&server, &Handle::current(), payer.who().clone(), close),
-                None => drop(tokio::task::spawn_blocking(close)),
-            }
+        if let Some(closed) = self.begin_end() {
             let _ = closed.await;
         }
+    }
+
+    /// Who receives is told when it is closed. None: it was before.
+    fn begin_end(&mut self) -> Option<oneshot::Receiver<()>> {
+        let payer = self.holder();
+        let mut connection = self.connection.take()?;
+        drop(connection.peer().end_rest());
+        let server = connection.server.clone();
+        let (done, closed) = oneshot::channel();
+        let close = move || {
+            connection.closed(Instant::now());
+            let _ = done.send(());
+        };
+        match payer {
+            // Closing what the client had open may wait for the disk, and its user for a thread.
+            Some(payer) => begin_end(&server, &self.runtime, payer.who().clone(), close),
+            // A second panic here would end the process.
+            None if std::thread::panicking() => drop(self.runtime.spawn_blocking(close)),
+            // Without a session there is nothing open.
+            None => close(),
+        }
+        Some(closed)
     }
 
     async fn turns(&mut self) -> Option<Ended> {
@@ -670,7 +680,7 @@ impl Transport {
         self.waiting_bytes.fetch_add(job.bytes(), Ordering::Relaxed);
         let (bytes, wake) = (self.waiting_bytes.clone(), self.socket.wake.clone());
         let of = OfConnection { bytes, wake, returned: (SMALL_MESSAGE_BYTES, self.returned.clone()) };
-        begin(&connection.server, &Handle::current(), job, paid, Some(of));
+        begin(&connection.server, &self.runtime, job, paid, Some(of));
     }
 
     /// What others left. Large answers leave one after the other: those of other engines may come all at once.
@@ -741,5 +751,12 @@ impl Transport {
             Ok(Err(_)) => Err("socket error"),
             Err(_) => Err("the client does not read its answers"),
         }
+    }
+}
+
+/// Where a message panics, nothing of its connection is left either.
+impl Drop for Transport {
+    fn drop(&mut self) {
+        drop(self.begin_end());
     }
 }

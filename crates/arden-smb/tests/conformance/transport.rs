@@ -9,6 +9,12 @@ use std::{
     time::Duration,
 };
 
+use arden_smb::{
+    Server,
+    run::{Here, InFlight, RequestEngine},
+    seam::{Answer, VerifiedRequest},
+};
+
 use crate::client::*;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -311,4 +317,65 @@ fn a_delayed_answer_does_not_hold_up_the_connection() {
     }
     assert_eq!(late(&c), Some(NtStatus::LOGON_FAILURE));
     runtime.shutdown_background();
+}
+
+/// An engine with a fault that a FLUSH meets.
+struct Faulty(Arc<dyn RequestEngine>);
+
+impl RequestEngine for Faulty {
+    fn run(&self, request: &VerifiedRequest<'_>, here: &mut Here<'_>, out: &mut Vec<u8>) -> Answer {
+        assert_ne!(request.header.command, Command::Flush as u16, "the fault");
+        self.0.run(request, here, out)
+    }
+    fn end(&self, header: &arden_wire::smb2::Header, in_flight: &mut InFlight) {
+        self.0.end(header, in_flight);
+    }
+}
+
+fn soon(mut is_so: impl FnMut() -> bool) -> bool {
+    (0..1000).any(|_| {
+        is_so() || {
+            std::thread::sleep(Duration::from_millis(10));
+            false
+        }
+    })
+}
+
+#[test]
+fn a_message_that_panics_leaves_nothing_of_its_connection() {
+    if has_two_nodes() {
+        // The opens are another node's.
+        return;
+    }
+    let faulty = |config, table, time| Server::with_engine(config, table, time, |engine| Arc::new(Faulty(engine)));
+    let lab = Lab::with(|s| s.server = faulty);
+    let (_runtime, address) = lab.listen();
+    let mut c = lab.dial_as(address, USER);
+    let file = c.open(want("file")).id;
+    assert_eq!((lab.server.sessions().len(), lab.server.trees.opens().len()), (1, 1));
+    c.send(&flush(file));
+    assert!(c.closed.is_some());
+    assert!(soon(|| lab.server.sessions().is_empty() && lab.server.trees.opens().is_empty()));
+    assert!(soon(|| lab.server.peers().is_empty()));
+}
+
+/// Nothing is open on it that would take time to close.
+#[test]
+fn a_connection_without_a_session_ends_without_a_thread() {
+    if has_two_nodes() {
+        return;
+    }
+    let lab = Lab::new();
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(2).max_blocking_threads(1).enable_all().build().unwrap();
+    let address = lab.listen_on(&runtime);
+    let (go_on, gone) = std::sync::mpsc::channel::<()>();
+    let _taken = runtime.spawn_blocking(move || gone.recv());
+    let mut c = lab.dial(address);
+    c.negotiate(&Offer::up_to(Dialect::Smb311));
+    assert_eq!(lab.server.peers().len(), 1);
+    c.socket = None;
+    let ended = soon(|| lab.server.peers().is_empty());
+    drop(go_on);
+    assert!(ended);
 }
