@@ -28,6 +28,39 @@ impl LogLimit {
     }
 }
 
+/// What clients can make the log say as often as they like.
+#[derive(Clone, Copy)]
+pub(crate) enum Line {
+    /// A connection is closed for what its client sent.
+    Closed,
+    CannotEncrypt,
+    WrongSignature,
+    WrongCancel,
+    ForeignSetup,
+    ShareDenied,
+    ShareFull,
+}
+
+const LINES: usize = Line::ShareFull as usize + 1;
+/// Between two lines of one kind.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// A limit for each kind of line.
+pub(crate) struct LogLimits([LogLimit; LINES]);
+
+impl Default for LogLimits {
+    fn default() -> LogLimits {
+        LogLimits(std::array::from_fn(|_| LogLimit::new(EVERY)))
+    }
+}
+
+impl LogLimits {
+    /// As [`LogLimit::admit`].
+    pub fn admit(&self, line: Line, now: Duration) -> Option<u64> {
+        self.0[line as usize].admit(now)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -22,7 +22,7 @@ use arden_wire::{
 };
 
 use crate::{
-    base::{time::Time, window::Window},
+    base::{log_limit::Line, time::Time, window::Window},
     engine::{
         chain::{self, Bytes, Element},
         setup::Setup,
@@ -342,8 +342,10 @@ impl Connection {
                 }
                 (_, Some(_)) => Proof::Encrypted,
                 (Some(channel), None) => prove_channel(channel, &header, bytes).unwrap_or_else(|| {
-                    tracing::warn!(client = %self.peer.address, user = %channel.session.token().user_name,
-                        command = header.command, "a request with a wrong signature is refused");
+                    if let Some(left_out) = self.server.trees.admit_line(Line::WrongSignature) {
+                        tracing::warn!(client = %self.peer.address, user = %channel.session.token().user_name,
+                            command = header.command, left_out, "a request with a wrong signature is refused");
+                    }
                     refused = Some(NtStatus::ACCESS_DENIED);
                     Proof::Nothing
                 }),
@@ -389,8 +391,10 @@ impl Connection {
             };
             let needed = channel.session.requires_protection();
             if !proof.is_some_and(|p| p.holds_session() || !needed) {
-                tracing::warn!(client = %self.peer.address, user = %channel.session.token().user_name,
-                    "a CANCEL that is not signed as it has to be is ignored");
+                if let Some(left_out) = self.server.trees.admit_line(Line::WrongCancel) {
+                    tracing::warn!(client = %self.peer.address, user = %channel.session.token().user_name, left_out,
+                        "a CANCEL that is not signed as it has to be is ignored");
+                }
                 return;
             }
         }

@@ -19,7 +19,7 @@ use arden_wire::{
 };
 
 use crate::{
-    base::{metrics::count, time::Time},
+    base::{admission::Met, log_limit::Line, metrics::count, time::Time},
     engine::{
         chain::put_error,
         conn::{Connection, Reply, Verdict},
@@ -327,8 +327,10 @@ impl Connection {
                 Some(session) => (session.id == header.session_id).then_some(Proof::Encrypted),
                 None => prove_channel(&channel, header, message),
             };
-            if proof.is_none() {
-                tracing::warn!(client = %self.peer.address, user = %channel.session.token().user_name,
+            if proof.is_none()
+                && let Some(left_out) = self.server.trees.admit_line(Line::ForeignSetup)
+            {
+                tracing::warn!(client = %self.peer.address, user = %channel.session.token().user_name, left_out,
                     "a session setup that is not the session's own is refused");
             }
             return proof.ok_or(NtStatus::ACCESS_DENIED);
@@ -362,8 +364,10 @@ impl Connection {
         let n = self.peer.negotiated.get().ok_or(NtStatus::INVALID_PARAMETER)?;
         let config = &self.server.trees.config;
         if config.policy.requires_encryption() && n.cipher.is_none() {
-            tracing::warn!(client = %self.peer.address, dialect = ?n.dialect, setting = "encryption_required",
-                "a client that cannot encrypt is refused");
+            if let Some(left_out) = self.server.trees.admit_line(Line::CannotEncrypt) {
+                tracing::warn!(client = %self.peer.address, dialect = ?n.dialect, setting = "encryption_required",
+                    left_out, "a client that cannot encrypt is refused");
+            }
             return Err(NtStatus::ACCESS_DENIED);
         }
         let (kind, reserved) = if incoming.binds() {
@@ -374,8 +378,9 @@ impl Connection {
             (Kind::Bind(session), None)
         } else if *session_id == 0 {
             if self.peer.channels.read().len() + self.setups.len() >= config.limits.sessions_per_connection_max {
-                tracing::warn!(client = %self.peer.address, limit = config.limits.sessions_per_connection_max,
-                    "sessions_per_connection_max reached");
+                let value = config.limits.sessions_per_connection_max;
+                let met = Met { limit: "sessions_per_connection_max", value };
+                self.server.tell_limit(met, self.peer.ip, "", "a logon is refused");
                 return Err(NtStatus::INSUFFICIENT_RESOURCES);
             }
             (Kind::New, None)
@@ -610,12 +615,15 @@ impl Connection {
     /// INSUFFICIENT_RESOURCES, or USER_SESSION_DELETED where the session has ended meanwhile.
     fn add_channel(&self, session: &Arc<Session>, signing: SigningKey) -> Result<Arc<Channel>, NtStatus> {
         let channel = Arc::new(Channel { session: session.clone(), signing, peer: Arc::downgrade(&self.peer) });
+        let user = session.token();
         let mut channels = session.channels.lock();
         if session.state() == SessionState::Deleted {
             return Err(NtStatus::USER_SESSION_DELETED);
         }
-        if channels.len() >= self.server.trees.config.limits.channels_per_session_max {
-            tracing::warn!(client = %self.peer.address, "channels_per_session_max reached");
+        let value = self.server.trees.config.limits.channels_per_session_max;
+        if channels.len() >= value {
+            let met = Met { limit: "channels_per_session_max", value };
+            self.server.tell_limit(met, self.peer.ip, &user.user_name, "a connection is not bound");
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
         channels.push(channel.clone());

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arden_auth::Token;
 use arden_wire::{
     NtStatus,
     smb2::session::{
@@ -12,7 +13,7 @@ use arden_wire::{
 };
 
 use crate::{
-    base::usage::Kind,
+    base::{log_limit::Line, usage::Kind},
     handlers::{
         request::{Fail, Handled, Request},
         run::NOT_SERVED,
@@ -20,6 +21,32 @@ use crate::{
     model::{Tree, share::Share},
     trees::ending::has_long_end,
 };
+
+/// Refuses who has no access to the share, who cannot encrypt for it, and one more than its users may be.
+fn may_connect(request: &Request<'_>, share: &Share, token: &Token, maximal_access: u32) -> Result<(), Fail> {
+    if maximal_access == 0 || (request.verified.anonymous && !share.is_pipe()) {
+        if let Some(left_out) = request.trees.admit_line(Line::ShareDenied) {
+            tracing::warn!(client = %request.verified.address, user = %token.user_name, share = %share.name, left_out,
+                "share access denied");
+        }
+        return Err(NtStatus::ACCESS_DENIED.into());
+    }
+    if share.encrypt && !request.verified.negotiated.client_encrypts() {
+        if let Some(left_out) = request.trees.admit_line(Line::CannotEncrypt) {
+            tracing::warn!(client = %request.verified.address, user = %token.user_name, share = %share.name,
+                required_by = "the share's encryption", left_out, "a client that cannot encrypt is refused");
+        }
+        return Err(NtStatus::ACCESS_DENIED.into());
+    }
+    if share.users_max.is_some_and(|max| request.trees.users_of(&share.name) >= max as usize) {
+        if let Some(left_out) = request.trees.admit_line(Line::ShareFull) {
+            tracing::warn!(client = %request.verified.address, share = %share.name, left_out,
+                "users_max of the share reached");
+        }
+        return Err(NtStatus::REQUEST_NOT_ACCEPTED.into());
+    }
+    Ok(())
+}
 
 /// [MS-SMB2] 3.3.5.7.
 pub fn connect(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
@@ -39,19 +66,7 @@ pub fn connect(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     let share = served(request, parsed.share_name())?;
     let token = request.verified.user.clone();
     let maximal_access = share.ceiling(&token);
-    if maximal_access == 0 || (request.verified.anonymous && !share.is_pipe()) {
-        tracing::warn!(client = %request.verified.address, user = %token.user_name, share = %share.name, "share access denied");
-        return Err(NtStatus::ACCESS_DENIED.into());
-    }
-    if share.encrypt && !request.verified.negotiated.client_encrypts() {
-        tracing::warn!(client = %request.verified.address, user = %token.user_name, share = %share.name,
-            required_by = "the share's encryption", "a client that cannot encrypt is refused");
-        return Err(NtStatus::ACCESS_DENIED.into());
-    }
-    if share.users_max.is_some_and(|max| request.trees.users_of(&share.name) >= max as usize) {
-        tracing::warn!(client = %request.verified.address, share = %share.name, "users_max of the share reached");
-        return Err(NtStatus::REQUEST_NOT_ACCEPTED.into());
-    }
+    may_connect(request, &share, &token, maximal_access)?;
     let usage = request.trees.usage.charge(Kind::Trees, &token, Some(request.verified.ip), 1);
     let usage = Arc::new(usage.map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?);
     let id = request.session.next_tree_id();

@@ -25,6 +25,7 @@ use crate::{
     base::{
         admission::Met,
         buffers::{Paid, Payer},
+        log_limit::Line,
         time::Time,
     },
     engine::conn::{Connection, Verdict},
@@ -643,8 +644,10 @@ impl Transport {
             Verdict::Job(job) => self.spawn(job, paid),
             Verdict::Delay { delay, answer } => self.answer_later(delay, answer).await?,
             Verdict::Close(reason) => {
-                let address = self.connection()?.peer().address.clone();
-                tracing::warn!(client = %address, reason, "connection is closed");
+                let connection = self.connection()?;
+                if let Some(left_out) = connection.server.trees.admit_line(Line::Closed) {
+                    tracing::warn!(client = %connection.peer().address, reason, left_out, "connection is closed");
+                }
                 self.flush().await?;
                 return Err(reason);
             }

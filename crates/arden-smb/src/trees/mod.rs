@@ -36,6 +36,7 @@ use crate::{
     base::{
         config::{Interface, ServerConfig},
         grants::AllGrants,
+        log_limit::{Line, LogLimits},
         metrics::Metrics,
         time::Time,
         usage::Usage,
@@ -104,6 +105,7 @@ pub struct Trees {
     pub(crate) persistence: persist::Persistence,
     pub(crate) tokens: tokens::Tokens,
     pub usage: Arc<Usage>,
+    log_limits: LogLimits,
     next_id: AtomicU64,
     clients: Weak<dyn Clients>,
 }
@@ -137,6 +139,7 @@ impl Trees {
             persistence: persist::Persistence::new(&limits),
             tokens: tokens::Tokens::default(),
             usage,
+            log_limits: LogLimits::default(),
             next_id: AtomicU64::new(1),
             clients,
         });
@@ -394,6 +397,11 @@ impl Trees {
     pub fn time(&self) -> Time {
         let (now, wall) = self.table.time().unwrap_or((self.started, self.started_at));
         Time { now, wall }
+    }
+
+    /// As [`LogLimits::admit`], now.
+    pub(crate) fn admit_line(&self, line: Line) -> Option<u64> {
+        self.log_limits.admit(line, self.time().now - self.started)
     }
 
     /// A large message, a write most likely, kept the thread this long. Long ones waited for the disk: the kernel

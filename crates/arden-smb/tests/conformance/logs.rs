@@ -3,8 +3,13 @@
 use std::{
     io,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
 use tracing_subscriber::{fmt, layer::SubscriberExt};
 
 use crate::client::*;
@@ -81,4 +86,64 @@ fn the_log_has_the_beginning_of_the_name_of_a_failed_logon() {
     let about: Vec<_> = lines.iter().filter(|l| l.contains("logon failed")).collect();
     let [line] = about[..] else { panic!("one line: {lines:?}") };
     assert!(line.contains(&begin) && !line.contains("nm"), "{line}");
+}
+
+/// However often clients give a reason for a line, the log has one of a kind now and then.
+#[test]
+fn lines_are_bounded() {
+    let count = |lines: &[String], part: &str| {
+        let about = lines.iter().filter(|l| l.contains(part)).count();
+        assert!((1..=10).contains(&about), "{about} of {part}");
+    };
+    let lab = Lab::new();
+    let mut c = lab.client();
+    let lines = logged(|| {
+        for _ in 0..100 {
+            for command in [Command::Echo, Command::Cancel] {
+                let (_, mut message) = c.encode(&Req::new(command, vec![4, 0, 0, 0]).signed(true), false);
+                message[50] ^= 1;
+                c.send_bytes(message);
+            }
+        }
+    });
+    count(&lines, "wrong signature");
+    count(&lines, "a CANCEL that is not signed");
+    lab.pass(Duration::from_secs(2));
+    let lines = logged(|| {
+        let (_, mut message) = c.encode(&echo().signed(true), false);
+        message[50] ^= 1;
+        c.send_bytes(message);
+    });
+    assert!(lines.iter().any(|l| l.contains("wrong signature") && !l.contains("left_out=0")), "{lines:?}");
+    let lab = Lab::with(|s| s.encryption_required = true);
+    let lines = logged(|| {
+        for _ in 0..100 {
+            let mut c = lab.connect();
+            c.negotiate(&Offer::up_to(Dialect::Smb210));
+            assert_eq!(c.try_logon(&logon(USER)).err(), Some(NtStatus::ACCESS_DENIED));
+        }
+    });
+    count(&lines, "cannot encrypt");
+}
+
+#[test]
+fn lines_about_rubbish_are_bounded() {
+    let lab = Lab::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let lines = logged(|| {
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let (address, server) = (listener.local_addr().unwrap(), lab.server.clone());
+            let task = tokio::spawn(async move { server.serve(listener, std::future::pending()).await });
+            for _ in 0..100 {
+                let mut stream = TcpStream::connect(address).await.unwrap();
+                let rubbish = [&[0, 0, 0, 64][..], &[7; 64]].concat();
+                stream.write_all(&rubbish).await.unwrap();
+                let _ = stream.read_to_end(&mut Vec::new()).await;
+            }
+            task.abort();
+        });
+    });
+    let about = lines.iter().filter(|l| l.contains("connection is closed")).count();
+    assert!((1..=10).contains(&about), "{about}");
 }
