@@ -412,6 +412,8 @@ pub trait Node: Send + Sync {
     }
     fn set_basic(&self, by: ChangedBy, update: &BasicUpdate) -> Result<()>;
     fn security(&self) -> Result<Arc<SecurityDescriptor>>;
+    /// That of what is called so in this directory, however deep that is. `NotFound`.
+    fn child_security(&self, name: &str) -> Result<Arc<SecurityDescriptor>>;
     fn set_security(&self, by: ChangedBy, sd: &SecurityDescriptor) -> Result<()>;
 
     // Data.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use arden_auth::Token;
 use arden_store::{
     fs::{Change, Emitted, HeldBytes, Step},
-    name::{NtPath, PATTERN_UNITS_MAX},
-    store::{ChangeKind, DirEntry, Lookup, Stat},
+    name::PATTERN_UNITS_MAX,
+    store::{ChangeKind, DirEntry, Stat},
     table::Open,
 };
 use arden_wire::{
@@ -85,7 +85,10 @@ pub fn query(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         // It looks at each entry's descriptor.
         return Err(Fail::Block);
     }
-    let visible = open.share.access_based_enumeration.then(|| Visibility::new(&file, request.verified.user.clone()));
+    let visible = open
+        .share
+        .access_based_enumeration
+        .then(|| Visibility { file: file.clone(), who: request.verified.user.clone() });
     let restart = query.flags & directory_flags::RESTART_SCANS != 0;
     let reopen = query.flags & directory_flags::REOPEN != 0;
     let single = query.flags & directory_flags::RETURN_SINGLE_ENTRY != 0;
@@ -149,24 +152,15 @@ impl Page<'_> {
 /// Access-based enumeration: who may not read a file does not see it.
 struct Visibility {
     file: Arc<Open>,
-    directory: Vec<String>,
     who: Arc<Token>,
 }
 
 impl Visibility {
-    fn new(file: &Arc<Open>, who: Arc<Token>) -> Visibility {
-        Visibility { file: file.clone(), directory: file.node().path(), who }
-    }
-
     fn sees(&self, entry: &DirEntry) -> bool {
         if entry.name == "." || entry.name == ".." {
             return true;
         }
-        let mut components = self.directory.clone();
-        components.push(entry.name.clone());
-        let path = NtPath { components, ..NtPath::default() };
-        let Ok(Lookup::Found(node)) = self.file.fs().store().lookup(&path) else { return false };
-        let Ok(sd) = node.security() else { return false };
+        let Ok(sd) = self.file.node().child_security(&entry.name) else { return false };
         // As peers have it: what generic read stands for, but for waiting on the handle.
         let read = access::FILE_GENERIC_READ & !access::SYNCHRONIZE;
         arden_auth::access_check(&sd, &self.who, read).is_ok()

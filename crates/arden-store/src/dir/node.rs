@@ -182,6 +182,11 @@ impl Node for DirNode {
         self.store.security(&self.inode, &self.link)
     }
 
+    fn child_security(&self, name: &str) -> Result<Arc<SecurityDescriptor>> {
+        let (inode, link) = self.store.child(&self.inode, name, false)?.ok_or(StoreError::NotFound)?;
+        self.store.security(&inode, &link)
+    }
+
     fn set_security(&self, by: ChangedBy, sd: &SecurityDescriptor) -> Result<()> {
         let _changing = self.store.note_change(by, &self.inode, &self.link);
         self.store.set_security(&self.inode, sd)

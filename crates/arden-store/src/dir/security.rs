@@ -18,7 +18,7 @@ use super::{
     lookup::dir_part,
     meta::{StoredSd, is_small},
     ntacl,
-    sys::{self, Kind},
+    sys::{self, Kind, RawStat},
 };
 use crate::error::StoreError;
 use crate::store::Result;
@@ -54,21 +54,33 @@ fn inherit(parent: &SecurityDescriptor, directory: bool, owner: &Sid, group: &Si
     new_descriptor(Some(parent), Some(&explicit), directory, &Token::system())
 }
 
+/// Directories one below the other that inherit their descriptors; one that has more above it is for administrators alone.
+const HEIRS_MAX: usize = 4096;
+
+/// What children of `dir`, whose descriptor is `from`, are given.
+fn handed_down(dir: &Inode, from: Arc<SecurityDescriptor>, uid: u32, gid: u32) -> Result<ChildDefaults> {
+    let mut cached = dir_part(dir)?.child_defaults.lock();
+    if let Some(known) = cached.as_ref().filter(|c| Arc::ptr_eq(&c.from, &from) && c.uid == uid && c.gid == gid) {
+        return Ok(known.clone());
+    }
+    let (owner, group) = (owner_sid(uid), group_sid(gid));
+    let defaults = ChildDefaults {
+        uid,
+        gid,
+        file: Arc::new(inherit(&from, false, &owner, &group)),
+        directory: Arc::new(inherit(&from, true, &owner, &group)),
+        from,
+    };
+    *cached = is_small(&defaults.from).then(|| defaults.clone());
+    Ok(defaults)
+}
+
 impl Shared {
     /// The descriptor of a file: the stored one, else its default.
     pub fn security(&self, inode: &Inode, link: &Link) -> Result<Arc<SecurityDescriptor>> {
         let stat = inode.seen().map_err(sys::failure)?;
-        // Linux keeps no attributes of this kind for symbolic links of users.
-        if inode.kind != Kind::Symlink
-            && let Some(sd) = self.stored_sd(inode, &stat)?
-        {
+        if let Some(sd) = self.own_security(inode, &stat)? {
             return Ok(sd);
-        }
-        if inode.key == self.root.key {
-            return Ok(self.default_root.clone());
-        }
-        if stat.uid != self.uid && stat.mode & 0o007 == 0 {
-            return Ok(Arc::new(private(stat.uid, stat.gid)));
         }
         let parent = link.place.lock().parent.clone();
         // One without a name any more has nobody to inherit from.
@@ -77,23 +89,40 @@ impl Shared {
         Ok(if inode.kind == Kind::Directory { defaults.directory } else { defaults.file })
     }
 
-    fn child_defaults(&self, dir: &Arc<Inode>, uid: u32, gid: u32) -> Result<ChildDefaults> {
-        let part = dir_part(dir)?;
-        let from = self.security(dir, &part.link)?;
-        let mut cached = part.child_defaults.lock();
-        if let Some(known) = cached.as_ref().filter(|c| Arc::ptr_eq(&c.from, &from) && c.uid == uid && c.gid == gid) {
-            return Ok(known.clone());
+    /// That of a file which does not inherit it from its directory.
+    fn own_security(&self, inode: &Inode, stat: &RawStat) -> Result<Option<Arc<SecurityDescriptor>>> {
+        // Linux keeps no attributes of this kind for symbolic links of users.
+        if inode.kind != Kind::Symlink
+            && let Some(sd) = self.stored_sd(inode, stat)?
+        {
+            return Ok(Some(sd));
         }
-        let (owner, group) = (owner_sid(uid), group_sid(gid));
-        let defaults = ChildDefaults {
-            uid,
-            gid,
-            file: Arc::new(inherit(&from, false, &owner, &group)),
-            directory: Arc::new(inherit(&from, true, &owner, &group)),
-            from,
+        if inode.key == self.root.key {
+            return Ok(Some(self.default_root.clone()));
+        }
+        let is_private = stat.uid != self.uid && stat.mode & 0o007 == 0;
+        Ok(is_private.then(|| Arc::new(private(stat.uid, stat.gid))))
+    }
+
+    fn child_defaults(&self, dir: &Arc<Inode>, uid: u32, gid: u32) -> Result<ChildDefaults> {
+        let (mut at, mut heirs) = (dir.clone(), Vec::new());
+        // Up to one that does not inherit, and down again: a thread's stack has no room for directories of any depth.
+        let mut from = loop {
+            let stat = at.seen().map_err(sys::failure)?;
+            if let Some(sd) = self.own_security(&at, &stat)? {
+                break sd;
+            }
+            let parent = dir_part(&at)?.link.place.lock().parent.clone();
+            let Some(parent) = parent.filter(|_| heirs.len() < HEIRS_MAX) else {
+                break Arc::new(administrators_only());
+            };
+            heirs.push((std::mem::replace(&mut at, parent), stat.uid, stat.gid));
         };
-        *cached = is_small(&defaults.from).then(|| defaults.clone());
-        Ok(defaults)
+        while let Some((heir, uid, gid)) = heirs.pop() {
+            from = handed_down(&at, from, uid, gid)?.directory;
+            at = heir;
+        }
+        handed_down(&at, from, uid, gid)
     }
 
     /// Before `inode` gets a name in `to`: if its descriptor is not stored but handed down by its directory, and would become

@@ -96,6 +96,7 @@ impl Node for HookedNode {
         stat() -> Result<Stat>;
         set_basic(by: ChangedBy, update: &BasicUpdate) -> Result<()>;
         security() -> Result<Arc<SecurityDescriptor>>;
+        child_security(name: &str) -> Result<Arc<SecurityDescriptor>>;
         set_security(by: ChangedBy, sd: &SecurityDescriptor) -> Result<()>;
         read_at(offset: u64, buf: &mut [u8], wait: Wait) -> Result<usize>;
         write_at(by: ChangedBy, offset: u64, data: &[u8], wait: Wait) -> Result<()>;

@@ -314,6 +314,26 @@ pub fn descriptors_stay_and_are_inherited(store: &dyn FileStore) {
     let large = SecurityDescriptor::with_dacl(&owner, &owner, Acl::new(aces.collect()));
     g.set_security(None, &large).unwrap();
     assert_eq!(*g.security().unwrap(), large);
+    // By the name in its directory, of what is deeper than any path, too.
+    let by_name = |directory: &NodeRef, name: &str| directory.child_security(name).map(|sd| (*sd).clone());
+    assert_eq!((by_name(&root, "GIVEN"), by_name(&root, "d")), (Ok(large), Ok(mine.clone())));
+    assert_eq!(by_name(&d, "x").unwrap(), *get(store, "d\\x").security().unwrap());
+    assert_eq!(by_name(&root, "nothing"), Err(StoreError::NotFound.into()));
+    assert_eq!(by_name(&g, "x"), Err(StoreError::NotADirectory.into()));
+    let chain = |top: &NodeRef| (0..100).fold(top.clone(), |here, _| mkdir(&here, "d"));
+    let tops: Vec<NodeRef> = (0..6).map(|i| mkdir(&root, &format!("top {i}"))).collect();
+    let bottoms: Vec<NodeRef> = tops.iter().map(chain).collect();
+    for (bottom, top) in bottoms.iter().zip(&tops[1..]) {
+        top.rename(None, &**bottom, "moved", false).unwrap();
+    }
+    bottoms[5].create_child(None, "deep", &NewFile { security: Some(&mine), ..plain(false) }).unwrap();
+    assert_eq!(by_name(&bottoms[5], "deep"), Ok(mine));
+    // A thread's stack has not to grow with what is above.
+    let inherits = file(&bottoms[5], "inherits");
+    std::thread::scope(|scope| {
+        let little = std::thread::Builder::new().stack_size(256 << 10);
+        little.spawn_scoped(scope, || assert!(inherits.security().unwrap().dacl.is_some())).unwrap();
+    });
 }
 
 pub fn a_listing_has_each_entry_once(store: &dyn FileStore) {

@@ -271,6 +271,14 @@ impl Node for VolNode {
         Ok(self.vol().files.descriptors.get(&view, inode.sd)?)
     }
 
+    fn child_security(&self, name: &str) -> Result<Arc<SecurityDescriptor>> {
+        self.check_directory()?;
+        let view = self.shared.view()?;
+        let entry = names::find(&view, self.file.ino, name)?.ok_or(StoreError::NotFound)?;
+        let inode = load_inode(&view, entry.ino)?;
+        Ok(self.vol().files.descriptors.get(&view, inode.sd)?)
+    }
+
     fn set_security(&self, _by: ChangedBy, sd: &SecurityDescriptor) -> Result<()> {
         self.change(|t, inode| {
             let old = inode.sd;
