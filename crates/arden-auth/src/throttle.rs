@@ -147,25 +147,55 @@ struct NetworkFailures {
 /// Places for evicted users of one network, and as many for its known clients.
 const EVICTED_PLACES: usize = 1024;
 
+/// Answers that wait until one moment.
+#[derive(Debug, Clone, Copy, Default)]
+struct Waits {
+    count: usize,
+    until: Duration,
+}
+
+impl Waits {
+    fn at(self, now: Duration) -> Waits {
+        if self.until > now { self } else { Waits::default() }
+    }
+
+    /// The higher figures of both.
+    fn or(self, count: usize, until: Duration) -> Waits {
+        Waits { count: self.count.max(count), until: self.until.max(until) }
+    }
+}
+
 /// What is kept of the failures of an evicted user.
 #[derive(Debug, Clone, Copy, Default)]
 struct Evicted {
     count: u32,
-    /// Answers that wait, all of them as if until the last is sent.
-    waiting: usize,
-    until: Duration,
+    /// Answers that wait, each as if until the last of its part is sent. Those of the first part end, whatever comes behind them.
+    first: Waits,
+    others: Waits,
 }
 
 impl Evicted {
     fn note(&mut self, failures: &Failures, now: Duration) {
-        let before = self.waiting(now);
         self.count = self.count.max(failures.count);
-        self.waiting = before.max(failures.waiting.len());
-        self.until = failures.waiting.iter().fold(self.until, |until, at| until.max(*at));
+        (self.first, self.others) = (self.first.at(now), self.others.at(now));
+        if self.first.count == 0 {
+            self.first = std::mem::take(&mut self.others);
+        }
+        let last = failures.waiting.iter().max().copied().unwrap_or_default();
+        if self.first.count == 0 {
+            self.first = Waits { count: failures.waiting.len(), until: last };
+            return;
+        }
+        let later = failures.waiting.iter().filter(|at| **at > self.first.until).count();
+        self.first.count = self.first.count.max(failures.waiting.len() - later);
+        if later > 0 {
+            self.others = self.others.or(later, last);
+        }
     }
 
-    fn waiting(&self, now: Duration) -> usize {
-        if self.until > now { self.waiting } else { 0 }
+    /// When each of the answers that wait is sent at the latest.
+    fn waiting(&self, now: Duration) -> Vec<Duration> {
+        [self.first.at(now), self.others.at(now)].iter().flat_map(|w| vec![w.until; w.count]).collect()
     }
 }
 
@@ -252,7 +282,7 @@ impl LogonThrottle {
                     user.expire(now, policy);
                     user.waiting.len()
                 }
-                None => failures.of_evicted(&counted).waiting(now),
+                None => failures.of_evicted(&counted).waiting(now).len(),
             };
             if waiting >= policy.waiting_max {
                 return Attempt::Refused { delay: policy.refusal_delay, failures: failures.all.count };
@@ -333,7 +363,7 @@ impl NetworkFailures {
         let user = self.by_user.entry(counted).or_insert_with(|| Failures {
             count: before.count,
             last: now,
-            waiting: vec![before.until; before.waiting(now)],
+            waiting: before.waiting(now),
         });
         user.expire(now, policy);
         user

@@ -215,3 +215,24 @@ fn names_of_all_networks_are_bounded_and_given_back() {
     t.tick(last + S(15 * 60 + 60));
     assert_eq!((t.networks(), t.users), (0, 0));
 }
+
+/// One wrong answer after the other in a place does not keep those before it there.
+#[test]
+fn what_waits_of_an_evicted_name_ends_at_its_time() {
+    let mut place = Evicted::default();
+    let evicted = |waiting: Vec<Duration>, now| (Failures { count: 1, last: now, waiting }, now);
+    let (failures, now) = evicted(vec![S(30); 31], S(0));
+    place.note(&failures, now);
+    assert_eq!(place.waiting(S(29)).len(), 31);
+    // Each 20 s a name comes back with what waits, adds one, and is evicted again.
+    for round in 1..10 {
+        let now = S(20 * round);
+        let mut waiting = place.waiting(now);
+        waiting.push(now + S(30));
+        let (failures, now) = evicted(waiting, now);
+        place.note(&failures, now);
+        assert!(place.waiting(now).contains(&(now + S(30))), "{round}");
+    }
+    assert!(place.waiting(S(190)).len() < 4, "{:?}", place.waiting(S(190)));
+    assert!(place.waiting(S(240)).is_empty());
+}
