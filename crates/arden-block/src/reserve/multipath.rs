@@ -116,10 +116,15 @@ impl Multipath<SgDisk> {
     /// Unsupported, when one is no SCSI disk; unreachable, when there is none.
     pub(super) fn open(paths: &[PathBuf]) -> ReserveResult<Multipath<SgDisk>> {
         let one = |path: &PathBuf| {
-            let opened = match Reservations::open(path) {
+            let mut opened = match Reservations::open(path) {
                 Err(ReserveError::Unreachable(why)) => Err(why),
                 opened => Ok(opened?),
             };
+            if let Ok(path) = &mut opened
+                && paths.len() > 1
+            {
+                path.target.is_one_of_several();
+            }
             Ok((path.display().to_string(), opened))
         };
         let opened = paths.iter().map(one).collect::<ReserveResult<Vec<_>>>()?;

@@ -64,7 +64,7 @@ pub trait Target {
 
 /// One path to a disk. All calls block.
 pub struct Reservations<T> {
-    target: T,
+    pub(super) target: T,
 }
 
 impl Reservations<SgDisk> {

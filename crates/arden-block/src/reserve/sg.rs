@@ -18,8 +18,8 @@ const SG_SCSI_RESET: Opcode = 0x2284;
 const RESET_DEVICE_ALONE: i32 = 0x101;
 /// PREEMPT AND ABORT waits for the commands that it ends.
 const TIMEOUT_MS: u32 = 30_000;
-/// A question waits for nothing: a path by which it is not answered hangs.
-const QUESTION_TIMEOUT_MS: u32 = 10_000;
+/// Of a question where other paths lead to the disk too.
+const ONE_OF_SEVERAL_TIMEOUT_MS: u32 = 10_000;
 const SENSE_BYTES: usize = 64;
 const DXFER_NONE: i32 = -1;
 const DXFER_TO_DEV: i32 = -2;
@@ -56,6 +56,8 @@ struct SgIoHdr {
 pub struct SgDisk {
     fd: OwnedFd,
     initiator: Option<String>,
+    /// How long an answer is waited for.
+    question_timeout_ms: u32,
 }
 
 impl SgDisk {
@@ -66,7 +68,13 @@ impl SgDisk {
     pub fn open(path: &Path) -> io::Result<SgDisk> {
         check_kind(path)?;
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        Ok(SgDisk { fd: rustix::fs::open(path, flags, Mode::empty())?, initiator: initiator(path) })
+        let fd = rustix::fs::open(path, flags, Mode::empty())?;
+        Ok(SgDisk { fd, initiator: initiator(path), question_timeout_ms: TIMEOUT_MS })
+    }
+
+    /// Other paths lead to the disk too: a question that is not answered soon goes by one of these.
+    pub(super) fn is_one_of_several(&mut self) {
+        self.question_timeout_ms = ONE_OF_SEVERAL_TIMEOUT_MS;
     }
 }
 
@@ -115,7 +123,7 @@ fn check_kind(path: &Path) -> io::Result<()> {
 impl Target for SgDisk {
     fn command(&self, cdb: &[u8], data: Data<'_>) -> io::Result<Reply> {
         let mut sense = [0_u8; SENSE_BYTES];
-        let timeout = if matches!(data, Data::In(_)) { QUESTION_TIMEOUT_MS } else { TIMEOUT_MS };
+        let timeout = if matches!(data, Data::In(_)) { self.question_timeout_ms } else { TIMEOUT_MS };
         let (direction, at, len) = match data {
             Data::None => (DXFER_NONE, std::ptr::null_mut(), 0),
             // The kernel only reads it, as the direction says.
