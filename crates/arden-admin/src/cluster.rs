@@ -371,12 +371,22 @@ impl NodeQuestion {
     }
 }
 
+/// What a string takes in JSON, at most.
+fn json_bytes(text: &str) -> usize {
+    let of_byte = |byte: u8| match byte {
+        b'"' | b'\\' => 2,
+        0..=0x1F => 6,
+        _ => 1,
+    };
+    text.bytes().map(of_byte).sum()
+}
+
 /// As many opens as another node takes in one answer: it would take none of a longer one.
 fn tellable(mut opens: Vec<OpenInfo>) -> Vec<OpenInfo> {
     let mut left = OPENS_BYTES_MAX;
     let mut fits = |open: &OpenInfo| {
-        // A backslash takes two bytes.
-        let bytes = 2 * open.path.len() + open.user.len() + open.share.len() + open.client.len() + OPEN_FIELDS_BYTES;
+        let names = [&open.path, &open.user, &open.share, &open.client];
+        let bytes = names.into_iter().map(|name| json_bytes(name)).sum::<usize>() + OPEN_FIELDS_BYTES;
         left = left.saturating_sub(bytes);
         left > 0
     };
@@ -530,6 +540,9 @@ mod tests {
         };
         let few: Vec<_> = (0..10).map(open).collect();
         assert_eq!(tellable(few.clone()), few);
+        let control = OpenInfo { path: "\u{1}".repeat(1027), ..open(1) };
+        let told = tellable(vec![control; 30_000]);
+        assert!(serde_json::to_vec(&NodeAnswer::Opens(told)).unwrap().len() < OPENS_BYTES_MAX);
         let told = tellable((0..30_000).map(open).collect());
         let bytes = serde_json::to_vec(&NodeAnswer::Opens(told.clone())).unwrap().len();
         assert!(bytes < OPENS_BYTES_MAX && bytes > OPENS_BYTES_MAX * 3 / 4, "{bytes} of {}", told.len());
