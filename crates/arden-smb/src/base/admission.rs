@@ -95,8 +95,9 @@ impl State {
         let entry = self.entries.get(&id);
         let has_session =
             entry.is_some_and(|e| self.addresses.get(&e.network).is_some_and(|a| !a.waiting.contains(&id)));
-        let taken = self.connections - self.waiting + usize::from(!has_session);
-        if taken > left(limits.connections_max, limits.connections_reserved, administrator) {
+        let taken = self.connections - self.waiting + 1;
+        // One that has a session takes no more.
+        if !has_session && taken > left(limits.connections_max, limits.connections_reserved, administrator) {
             met("connections_reserved", limits.connections_reserved)
         } else {
             None

@@ -20,7 +20,7 @@ use crate::{
         request::{Fail, Request},
     },
     model::{Durability, Negotiated, OpenState, SmbOpen, Tree, caches_handle},
-    trees::persist::is_named,
+    trees::{keeps_all, persist::is_named, same_files},
 };
 
 const CONTEXT_MISMATCH: NtStatus = NtStatus(0xC000_0719);
@@ -149,7 +149,8 @@ pub(crate) fn reconnect(request: &Request<'_>, tree: &Arc<Tree>, asked: &Asked) 
     let file = open.file().ok_or_else(not_found)?.clone();
     let cache = file.fs().cache(&file);
     let persistent = open.is_persistent();
-    if !same(&open) || open.share.name != tree.share.name {
+    // A share of the same name may have come to be another directory meanwhile.
+    if !same(&open) || open.share.name != tree.share.name || !same_files(&open.share, &tree.share) {
         return Err(not_found());
     }
     if open.owner.user != request.verified.user.user {
@@ -157,6 +158,10 @@ pub(crate) fn reconnect(request: &Request<'_>, tree: &Arc<Tree>, asked: &Asked) 
         let state = open.state.lock();
         let waits = state.durability != Durability::None && state.session.is_none();
         return Err(if waits { NtStatus::ACCESS_DENIED.into() } else { not_found() });
+    }
+    // A user who has lost a group does not get back what that gave him; whoever took it away closes the open.
+    if !keeps_all(&open.owner, &request.verified.user) {
+        return Err(not_found());
     }
     // What outlives the server goes to no other client, and only to one that says what it takes up.
     if persistent && (!asks_persistent || open.client != request.verified.client) {

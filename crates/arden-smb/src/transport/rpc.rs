@@ -306,7 +306,8 @@ impl RpcClient {
 
     /// Processes input, and does what it leads to.
     async fn take(&mut self, bytes: &[u8]) -> Result<(), Ended> {
-        let mut flow = self.connection.receive(bytes, Time::read().now);
+        let began = Time::read().now;
+        let mut flow = self.connection.receive(bytes, began);
         loop {
             if !self.logged_on && self.connection.user().is_some() {
                 self.logged_on = true;
@@ -316,6 +317,9 @@ impl RpcClient {
                 Flow::Go => return Ok(()),
                 Flow::More => {
                     self.flush().await?;
+                    if Time::read().now.saturating_duration_since(began) > WRITE_TIMEOUT {
+                        return Err("its answers are not read");
+                    }
                     tokio::task::yield_now().await;
                     flow = self.connection.receive(&[], Time::read().now);
                 }

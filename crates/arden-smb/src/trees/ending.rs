@@ -7,7 +7,7 @@ use arden_store::commit::CommitScope;
 
 use crate::{
     model::{SessionTables, SmbOpen},
-    trees::{Standing, Trees, endings::UnderWay},
+    trees::{Trees, endings::UnderWay},
 };
 
 /// More opens are closed where that may take its time.
@@ -52,9 +52,7 @@ impl Ending {
     fn close(&mut self, scope: &CommitScope) {
         for open in std::mem::take(&mut self.opens) {
             self.trees.end_usn_waits(&open);
-            // Whoever takes rights away looks at opens that wait already.
-            let is_lost = || matches!(self.trees.standing(&open.owner), Standing::Lost);
-            if self.keep_durable && self.trees.keep_disconnected(&open, self.now) && !is_lost() {
+            if self.keep_durable && self.trees.keep_disconnected(&open, self.now) {
                 continue;
             }
             self.trees.close_object(scope, &open);

@@ -30,7 +30,7 @@ use arden_store::{
 use arden_wire::FileTime;
 use ring::rand::{SecureRandom, SystemRandom};
 
-pub(crate) use revoke::Standing;
+pub(crate) use revoke::{Standing, keeps_all, same_files};
 
 use crate::{
     base::{

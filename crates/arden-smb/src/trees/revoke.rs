@@ -133,8 +133,7 @@ impl Trees {
         if now == *token {
             return Standing::Same;
         }
-        let keeps = token.groups.iter().all(|g| now.groups.contains(g)) && token.privileges & !now.privileges == 0;
-        if keeps { Standing::Gained(Arc::new(now)) } else { Standing::Lost }
+        if keeps_all(token, &now) { Standing::Gained(Arc::new(now)) } else { Standing::Lost }
     }
 }
 
@@ -144,8 +143,13 @@ fn still_serves(share: &Share, tree: &Tree, session: &SessionTables) -> bool {
     same_files(share, &tree.share) && !must_tell
 }
 
+/// Whether a user has all groups and privileges that he had.
+pub(crate) fn keeps_all(before: &Token, now: &Token) -> bool {
+    before.groups.iter().all(|g| now.groups.contains(g)) && before.privileges & !now.privileges == 0
+}
+
 /// IPC$ has no files.
-fn same_files(a: &Share, b: &Share) -> bool {
+pub(crate) fn same_files(a: &Share, b: &Share) -> bool {
     match (&a.fs, &b.fs) {
         (Some(a), Some(b)) => Arc::ptr_eq(a, b),
         (None, None) => true,

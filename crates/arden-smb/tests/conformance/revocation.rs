@@ -225,6 +225,25 @@ fn an_open_that_was_taken_away_is_not_taken_up_before_it_is_closed() {
     assert_eq!(lab.server.trees.opens().len(), 0);
 }
 
+/// Also before the change has come to where the open waits.
+#[test]
+fn who_has_lost_a_group_does_not_take_up_what_it_gave_him() {
+    let lab = Lab::new();
+    let mut c = lab.client();
+    let f = c.open(want("f").share(0).lease_v1(1, "RWH").durable());
+    assert!(f.is_durable());
+    c.disconnect();
+    let record = lab.users.user(USER).unwrap();
+    lab.users.put_user(UserRecord { groups: Vec::new(), ..record.clone() });
+    let mut c = lab.client_again(c.guid, Dialect::Smb311);
+    let again = || want("f").share(0).lease_v1(1, "RWH").reconnect(FileId { volatile: 0, ..f.id });
+    assert_eq!(c.fails(again()), NtStatus::OBJECT_NAME_NOT_FOUND);
+    c.disconnect();
+    lab.users.put_user(record);
+    let mut c = lab.client_again(c.guid, Dialect::Smb311);
+    c.open(again());
+}
+
 #[test]
 fn all_sessions_of_a_user_end_at_once() {
     let lab = Lab::new();

@@ -43,7 +43,7 @@ const FOLDER: u8 = 2;
 /// A folder with more names and streams below it is not moved into or out of a counted one: that is left to copying.
 const MOVED_MAX: u64 = 10_000;
 /// The same when an administrator gives a folder a quota.
-const COUNTED_MAX: u64 = 2_000_000;
+const COUNTED_MAX: u64 = 4_000_000;
 
 pub fn settings_key() -> Key {
     vec![QUOTA, SETTINGS]
