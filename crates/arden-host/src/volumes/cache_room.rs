@@ -33,6 +33,9 @@ const IDLE_STEP: Duration = Duration::from_secs(60);
 pub const CACHE_BYTES_MIN: u64 = 32 << 20;
 /// Nodes and changes get their parts in steps of a so much smaller part of the whole, so that the rest changes seldom.
 const STEP_PART: u64 = 16;
+/// A so much smaller part of the whole is not divided: all grow between two divisions, and what one of them frees is the allocator's
+/// until that is asked for it.
+const UNDIVIDED_PART: u64 = 10;
 /// The whole over the most that nodes get, and over the most that changes get.
 const NODES_PART: u64 = 2;
 const CHANGES_PART: u64 = 4;
@@ -342,7 +345,7 @@ pub(super) fn start(volumes: &Arc<Volumes>) {
         }
         // By what is set, and not by what there is now: checkpoints that follow each other soon cost more than they free.
         open.set_change_memory(bytes_max);
-        let (nodes, blocks) = parts.divide(limit, open.nodes, open.changes);
+        let (nodes, blocks) = parts.divide(limit - limit / UNDIVIDED_PART, open.nodes, open.changes);
         let (mut resident, held) = (resident_bytes(), cache.bytes() + open.nodes + open.changes);
         if trim.is_due(now, resident, held, limit) {
             give_back_freed();
