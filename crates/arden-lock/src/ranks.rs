@@ -46,6 +46,7 @@ ranks! {
     400 OpenState "SmbOpen::state";
     420 PipeReaders "PipeState::readers";
     440 CreateGuids "Trees::by_create_guid";
+    450 AppInstances "Trees::by_app_instance";
     460 Pending "Peer::pending";
     480 Parked "Waits::parked";
     490 SessionChannels "Session::channels";

@@ -326,14 +326,14 @@ fn fail_over(
 ) -> Result<(), Fail> {
     let client = request.verified.client;
     let token = request.verified.user.clone();
-    let found = request.trees.opens().into_iter().find(|o| {
-        o.app_instance.is_some_and(|(i, _)| i == id)
-            && o.client != client
+    let name_in_lower_case = name.to_lowercase();
+    let found = request.trees.opens_of_app_instance(id).into_iter().find(|o| {
+        o.client != client
             && (o.owner.user == token.user || token.is_administrator())
             && o.share.name == tree.share.name
             && match by_id {
                 Some(id) => o.file().is_some_and(|f| f.file_id().file == id),
-                None => o.name.to_lowercase() == name.to_lowercase(),
+                None => o.name.to_lowercase() == name_in_lower_case,
             }
     });
     let Some(open) = found else { return Ok(()) };

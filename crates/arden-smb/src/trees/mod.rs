@@ -12,7 +12,7 @@ pub mod tokens;
 pub mod usn_waits;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{
         Arc, Weak,
         atomic::{AtomicU64, Ordering},
@@ -90,6 +90,8 @@ pub struct Trees {
     opens: RwLock<HashMap<u64, Arc<SmbOpen>>, ranks::Opens>,
     /// Opens with a CreateGuid, for replay and DH2C: (client, guid) to open.
     by_create_guid: Mutex<HashMap<(u128, u128), u64>, ranks::CreateGuids>,
+    /// Opens with an AppInstanceId, for a fail-over: (AppInstanceId, the table's id).
+    by_app_instance: Mutex<BTreeMap<(u128, u64), Arc<SmbOpen>>, ranks::AppInstances>,
     pub(crate) pending_creates: PendingCreates,
     pub(crate) usn_waits: UsnWaits,
     pub(crate) openings: Openings,
@@ -127,6 +129,7 @@ impl Trees {
             sessions: RwLock::new(HashMap::new()),
             opens: RwLock::new(HashMap::new()),
             by_create_guid: Mutex::new(HashMap::new()),
+            by_app_instance: Mutex::default(),
             pending_creates: PendingCreates::default(),
             usn_waits: UsnWaits::default(),
             openings: Openings::default(),
@@ -297,12 +300,19 @@ impl Trees {
         if let Some(guid) = open.create_guid {
             self.by_create_guid.lock().insert((open.client.0, guid), open.id.persistent);
         }
+        if let Some((instance, _)) = open.app_instance {
+            self.by_app_instance.lock().insert((instance, open.id.persistent), open.clone());
+        }
         self.opens.write().insert(open.id.persistent, open.clone());
     }
 
     pub fn open_by_create_guid(&self, client: u128, guid: u128) -> Option<Arc<SmbOpen>> {
         let id = *self.by_create_guid.lock().get(&(client, guid))?;
         self.open(id)
+    }
+    pub fn opens_of_app_instance(&self, instance: u128) -> Vec<Arc<SmbOpen>> {
+        let all = self.by_app_instance.lock();
+        all.range((instance, 0)..=(instance, u64::MAX)).map(|(_, open)| open.clone()).collect()
     }
 
     /// Takes the open out of every table and closes what it holds. False: somebody else does, or did.
@@ -325,6 +335,9 @@ impl Trees {
             if guids.get(&(open.client.0, guid)) == Some(&open.id.persistent) {
                 guids.remove(&(open.client.0, guid));
             }
+        }
+        if let Some((instance, _)) = open.app_instance {
+            self.by_app_instance.lock().remove(&(instance, open.id.persistent));
         }
         match &open.object {
             Object::File(file) => {

@@ -174,3 +174,27 @@ fn a_reconnect_takes_over_from_nobody() {
     }
     assert_eq!(one.try_write(f.id, 0, b"x"), Ok(1));
 }
+
+/// Of the opens of an application, the one of the same name is taken over, and what is closed is found no more.
+#[test]
+fn an_application_fails_over_file_by_file() {
+    let lab = Lab::new();
+    let (mut one, mut two) = (lab.client(), lab.client());
+    let of = |name| want(name).share(0).app_instance(APP);
+    let files: Vec<_> = ["first", "second", "third"].into_iter().map(|name| one.open(of(name))).collect();
+    let others = one.open(want("fourth").share(0).app_instance(APP + 1));
+    let mut again = two.open(of("Second"));
+    let still_open: Vec<_> = files.iter().map(|f| one.try_write(f.id, 0, b"x").is_ok()).collect();
+    assert_eq!(still_open, [true, false, true]);
+    assert_eq!(one.try_write(others.id, 0, b"x"), Ok(1));
+    two.close(again.id);
+    again = two.open(of("Second"));
+    if has_two_nodes() {
+        return;
+    }
+    assert_eq!(lab.server.trees.opens_of_app_instance(APP).len(), 3);
+    two.close(again.id);
+    [&files[0], &files[2], &others].into_iter().for_each(|f| one.close(f.id));
+    assert_eq!(lab.server.trees.opens_of_app_instance(APP).len(), 0);
+    assert_eq!(lab.server.trees.opens_of_app_instance(APP + 1).len(), 0);
+}
