@@ -5,6 +5,7 @@ pub mod alive;
 pub mod buffers;
 pub mod config;
 pub mod directories;
+pub mod flat;
 pub mod grants;
 pub mod log_limit;
 pub mod metrics;

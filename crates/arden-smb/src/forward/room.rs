@@ -18,7 +18,10 @@ use arden_lock::{Mutex, ranks};
 use tokio::runtime::Handle;
 
 use crate::{
-    base::usage::{Charge, Kind},
+    base::{
+        flat,
+        usage::{Charge, Kind},
+    },
     forward::{ROOM_WAIT, turns::Lane},
     handlers::run::GoOn,
 };
@@ -168,8 +171,9 @@ impl Room {
 
     fn end(&self, waiters: Vec<(Arc<Waiter>, Option<Paid>)>) {
         for go_on in waiters.into_iter().filter_map(|(waiter, paid)| waiter.end(paid)) {
-            // Not here: whoever frees room may hold locks.
-            self.runtime.spawn(async move { go_on(false) });
+            // Not here: whoever frees room may hold locks. A runtime that stops drops it, and that frees room again.
+            let runtime = self.runtime.clone();
+            flat::run(move || drop(runtime.spawn(async move { go_on(false) })));
         }
     }
 
@@ -377,5 +381,20 @@ mod tests {
         assert!(long.take().is_none() && short.take().is_some());
         drop(first);
         world.paid(1, 100);
+    }
+
+    #[test]
+    fn those_who_wait_when_the_runtime_stops_need_no_stack() {
+        let world = World::new(2, 10);
+        let holds = world.paid(1, 2);
+        for _ in 0..20_000 {
+            let Err(Unpaid::Waits(waiter)) = world.pay(1, 1) else { panic!("there is room") };
+            let held = waiter.clone();
+            waiter.when_over(Box::new(move |_| drop(held)));
+        }
+        world.runtime.shutdown_background();
+        let stops = move || drop(holds);
+        std::thread::Builder::new().stack_size(128 << 10).spawn(stops).unwrap().join().unwrap();
+        assert_eq!(world.room.waiting.load(Ordering::Relaxed), 0);
     }
 }

@@ -11,6 +11,7 @@ use tokio::runtime::Handle;
 use crate::{
     base::{
         buffers::{Paid, Payer, fitted},
+        flat,
         shares::{Amount, Shares, Who},
         time::Time,
     },
@@ -113,8 +114,9 @@ fn run(job: Box<dyn BlockingWork>, mut held: Held, payer: Option<Arc<Payer>>) {
     drop(granting);
 }
 
+/// A runtime that stops drops what is begun, and that releases what the next one waits for.
 fn begin_all(works: Vec<Work>) {
-    works.into_iter().for_each(|begin| begin());
+    works.into_iter().for_each(flat::run);
 }
 
 /// What a message keeps in memory, or the answer to it.
@@ -156,5 +158,31 @@ struct Running {
 impl Drop for Running {
     fn drop(&mut self) {
         begin_all((self.threads)(&self.server).release(&self.who, Amount { slots: 1, bytes: 0 }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A message of many that wait: dropped, it releases what the next one waits for.
+    struct Waiting(u32, Arc<AtomicUsize>);
+
+    impl Drop for Waiting {
+        fn drop(&mut self) {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            if let Some(left) = self.0.checked_sub(1) {
+                let next = Waiting(left, self.1.clone());
+                begin_all(vec![Box::new(move || drop(next))]);
+            }
+        }
+    }
+
+    #[test]
+    fn messages_that_wait_when_the_runtime_stops_need_no_stack() {
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let first = Waiting(100_000, dropped.clone());
+        std::thread::Builder::new().stack_size(128 << 10).spawn(move || drop(first)).unwrap().join().unwrap();
+        assert_eq!(dropped.load(Ordering::Relaxed), 100_001);
     }
 }
