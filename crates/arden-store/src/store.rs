@@ -350,6 +350,9 @@ pub struct Named {
 /// Names that lead to something, each in the directory that the one before it leads to.
 pub type Trail = Vec<Named>;
 
+/// The unit of allocation of every store.
+pub const CLUSTER_BYTES: u64 = 4096;
+
 /// Where the paths begin of what is not below the root any more, because it was moved through another root. No file has
 /// this name.
 pub const OUTSIDE: &str = "?";
@@ -427,7 +430,7 @@ pub trait Node: Send + Sync {
     /// Writes all. `WouldBlock` only for `Wait::No`, and then nothing was written.
     fn write_at(&self, by: ChangedBy, offset: u64, data: &[u8], wait: Wait) -> Result<()>;
     fn set_end_of_file(&self, by: ChangedBy, size: u64) -> Result<()>;
-    /// Reserves (or truncates to) `size`; sets the end of file back when smaller. `DiskFull` when there is not as much room;
+    /// Reserves (or truncates to) `size`, in whole clusters; sets the end of file back when smaller. `DiskFull` when there is not as much room;
     /// whether the room is kept is the store's affair.
     fn set_allocation(&self, by: ChangedBy, size: u64) -> Result<()>;
     /// The last user of the stream is done: what `set_allocation` keeps beyond the end may go, [MS-FSA] 2.1.5.5 phase 4.

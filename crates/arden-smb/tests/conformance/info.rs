@@ -255,8 +255,16 @@ fn end_of_file_and_allocation() {
     let standard = c.query(f.id, file_class::STANDARD);
     assert!(le_u64(&standard, 0) >= 1_000_000);
     assert_eq!(le_u64(&standard, 8), 100, "allocation does not make the file longer");
-    assert_eq!(c.set(f.id, file_class::ALLOCATION, &50u64.to_le_bytes()), NtStatus::SUCCESS);
-    assert_eq!(le_u64(&c.query(f.id, file_class::STANDARD), 8), 50, "but shorter");
+    // [MS-FSA] 2.1.5.15.1: the size is aligned to clusters before the file is cut.
+    for (end, allocation, left) in
+        [(100, 50, 100), (1000, 1, 1000), (10_000, 5000, 8192), (10_000, 4096, 4096), (9, 0, 0)]
+    {
+        c.write(f.id, 0, &vec![7; end as usize]);
+        assert_eq!(c.set(f.id, file_class::END_OF_FILE, &u64::to_le_bytes(end)), NtStatus::SUCCESS);
+        assert_eq!(c.set(f.id, file_class::ALLOCATION, &u64::to_le_bytes(allocation)), NtStatus::SUCCESS);
+        assert_eq!(le_u64(&c.query(f.id, file_class::STANDARD), 8), left, "{end} bytes, {allocation} allocated");
+        assert_eq!(c.read(f.id, 0, 20_000), vec![7; left as usize]);
+    }
     assert_eq!(c.set(f.id, file_class::END_OF_FILE, &u64::MAX.to_le_bytes()), NtStatus::INVALID_PARAMETER);
     assert_eq!(c.set(f.id, file_class::END_OF_FILE, &[0; 7]), NtStatus::INFO_LENGTH_MISMATCH);
     let g = c.open(want("file").access(FILE_GENERIC_READ));

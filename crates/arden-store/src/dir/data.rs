@@ -16,12 +16,11 @@ use super::{
     sys::{self, Kind},
 };
 use crate::error::{NotDone, StoreError};
-use crate::store::{Result, Wait};
+use crate::store::{CLUSTER_BYTES, Result, Wait};
 
 /// Through a buffer of this size where the kernel cannot copy by itself.
 const COPY_BYTES: usize = 1 << 20;
 /// What allocations are multiples of.
-pub const CLUSTER_BYTES: u64 = 4096;
 
 pub fn read_at(fd: BorrowedFd<'_>, offset: u64, buf: &mut [u8], wait: Wait) -> Result<usize> {
     let mut done = 0;

@@ -20,7 +20,8 @@ use crate::commit::{ChangedBy, ScopeId};
 use crate::error::StoreError;
 use crate::open_stream::StreamRef;
 use crate::store::{
-    BasicUpdate, DirCursor, Ea, FileId, NewFile, Node, NodeRef, Replace, Result, Stat, StreamEntry, Trail, Wait,
+    BasicUpdate, CLUSTER_BYTES, DirCursor, Ea, FileId, NewFile, Node, NodeRef, Replace, Result, Stat, StreamEntry,
+    Trail, Wait,
 };
 
 pub struct DirNode {
@@ -161,7 +162,7 @@ impl Node for DirNode {
         let mut stat = self.store.stat(&self.inode, &self.name())?;
         if self.inode.kind == Kind::File && self.named().is_none() {
             let promised = self.inode.promised_bytes.load(Ordering::Relaxed);
-            stat.allocation = stat.allocation.max(promised.next_multiple_of(data::CLUSTER_BYTES));
+            stat.allocation = stat.allocation.max(promised.next_multiple_of(CLUSTER_BYTES));
         }
         if let Some(stream) = self.named() {
             (stat.end_of_file, stat.allocation) = self.store.stream_size(&self.inode, &stream.name()?)?;

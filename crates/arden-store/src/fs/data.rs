@@ -11,7 +11,7 @@ use super::{Fs, LockRange, Open, Operation, Step, notify_filter};
 use crate::{
     commit::{Cause, ChangedBy, CommitScope},
     error::{NotDone, StoreError},
-    store::{BasicUpdate, ChangeKind, ClusterRun, Integrity, Node, Result, Wait},
+    store::{BasicUpdate, CLUSTER_BYTES, ChangeKind, ClusterRun, Integrity, Node, Result, Wait},
     table::{
         ANY_COPY, WaitPlace,
         effects::Effects,
@@ -249,6 +249,8 @@ impl Fs {
     /// [MS-FSA] 2.1.5.15.1.
     pub fn set_allocation(&self, open: &Arc<Open>, size: u64, cause: Cause<'_>) -> Result<()> {
         self.check_resize(open, size)?;
+        // What lies in the last cluster stays.
+        let size = size.next_multiple_of(CLUSTER_BYTES);
         self.contend(open, cause);
         self.keeping_times(cause.scope, open, |by| open.node.set_allocation(by, size))?;
         open.note_promised();

@@ -118,8 +118,11 @@ fn the_valid_data_length_is_known_while_the_file_is_open() {
     size(&f, 1000);
     assert_eq!(least(&other), Some(50));
     w.fs.set_allocation(&f, 20, w.cause()).unwrap();
+    assert_eq!(least(&f), Some(50), "of a cluster nothing is cut");
+    w.fs.set_allocation(&f, 0, w.cause()).unwrap();
     size(&f, 1000);
-    assert_eq!(least(&f), Some(20));
+    assert_eq!(least(&f), Some(0));
+    size(&f, 1000);
     let emptied = w.open(want("f").disposition(Disposition::Overwrite));
     assert_eq!(least(&f), Some(0));
     size(&f, 1000);

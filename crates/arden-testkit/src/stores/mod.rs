@@ -59,6 +59,7 @@ macro_rules! all_cases {
             sparse_ranges_are_told
             many_sparse_ranges_are_told
             copies_inside_the_store
+            copies_of_overlapping_ranges_are_as_if_read_first
             clones_share_or_do_nothing
             object_ids_are_kept
             type_and_stream_suffixes_decide

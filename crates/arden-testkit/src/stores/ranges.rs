@@ -74,6 +74,22 @@ pub fn copies_inside_the_store(store: &dyn FileStore) {
     }
 }
 
+/// SRV_COPYCHUNK within a file: the target has what the source had before, however the ranges overlap and wherever blocks begin.
+pub fn copies_of_overlapping_ranges_are_as_if_read_first(store: &dyn FileStore) {
+    let f = file(&store.root(), "f");
+    let mut wanted: Vec<u8> = (0..300_000u32).map(|i| (i / 3 % 251) as u8).collect();
+    f.write_at(None, 0, &wanted, Wait::Yes).unwrap();
+    let (cluster, far) = (CLUSTER_BYTES, 16 * CLUSTER_BYTES);
+    let distances = [1, 2000, cluster, cluster + 1, far - 1, far, far + 1];
+    for (from, distance) in [100, cluster].into_iter().flat_map(|from| distances.map(|distance| (from, distance))) {
+        for (source, target, len) in [(from, from + distance, 131_072), (from + distance, from, 200_001)] {
+            assert_eq!(f.copy_from(None, &*f, source, target, len).unwrap(), len);
+            wanted.copy_within(source as usize..(source + len) as usize, target as usize);
+            assert!(read_all(&f) == wanted, "{len} bytes from {source} to {target}");
+        }
+    }
+}
+
 /// [MS-FSA] 2.1.5.10.4, where the store shares extents: what cannot be shared is refused and not copied.
 pub fn clones_share_or_do_nothing(store: &dyn FileStore) {
     const BLOCK: u64 = 4096;

@@ -433,7 +433,10 @@ impl Node for VolNode {
         let head = source_offset.next_multiple_of(BLOCK_BYTES).saturating_sub(source_offset).min(len);
         let whole = (len - head) / BLOCK_BYTES * BLOCK_BYTES;
         let mut seq = 0;
+        // A part that is copied first must not be what the next one is copied from.
+        let overlaps = self.file.ino == source.file.ino && source_offset.abs_diff(offset) < len;
         if whole >= SHARE_BYTES_MIN
+            && !overlaps
             && (offset + head).is_multiple_of(BLOCK_BYTES)
             && source.shared.past.is_none()
             && self.same_volume(source).is_ok()
