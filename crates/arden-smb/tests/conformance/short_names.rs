@@ -100,6 +100,37 @@ fn short_names_are_shown_and_opened() {
     assert_eq!(c.fails(want(LONG).existing()), NtStatus::OBJECT_NAME_NOT_FOUND);
 }
 
+/// What is listed with an 8.3 name is found by it also where none is kept.
+#[test]
+fn names_are_found_by_8_3_names_that_are_made() {
+    let (made, _) = lab();
+    let of_volume = client(&made, USER);
+    let directory = Lab::new();
+    for mut c in [of_volume, directory.client()] {
+        c.put(LONG, b"content");
+        c.put("B long name.text", b"");
+        let class = file_class::BOTH_DIRECTORY;
+        let all = listed(&mut c, class, "*").unwrap();
+        for (name, short) in &all {
+            assert!(short.contains('~'), "{name}: {short}");
+            for pattern in [short.clone(), short.to_lowercase()] {
+                assert_eq!(listed(&mut c, class, &pattern).unwrap(), pairs(&[(name, short)]), "{pattern}");
+            }
+        }
+        assert_eq!(all.len(), 2);
+        assert_eq!(listed(&mut c, class, "ABCDEF~1.TEX").unwrap_err(), NtStatus::NO_SUCH_FILE);
+        // In one listing, and below a directory.
+        c.open(want("sub").directory());
+        c.put("sub\\A long name.text", b"");
+        let sub = c.open(want("sub").existing().access(FILE_LIST_DIRECTORY).directory());
+        for pattern in [all[0].1.as_str(), "other", &all[0].1] {
+            let flags = arden_wire::smb2::info::directory_flags::RESTART_SCANS;
+            let found = c.call(&query_directory(sub.id, class, flags, pattern, 60_000)).result();
+            assert_eq!(found.is_ok(), pattern != "other", "{pattern}");
+        }
+    }
+}
+
 /// `FileInfo_Set_FileShortNameInfo_File_IsShortNameSupported`, `FileInfo_Set_FileShortNameInfo_Dir_IsShortNameSupported`
 #[test]
 fn short_names_are_set() {

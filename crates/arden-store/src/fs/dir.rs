@@ -5,8 +5,8 @@ use std::{cell::Cell, sync::Arc};
 use super::{Change, Fs, HeldBytes, Open, Operation, Step};
 use crate::{
     error::{NotDone, StoreError},
-    name::Pattern,
-    store::{DirEntry, EntryShort, Result},
+    name::{NtPath, PathWants, Pattern, may_be_made_short},
+    store::{DirEntry, EntryShort, Lookup, Node, Result},
     table::{Listing, WaitPlace, notify::Watch},
 };
 
@@ -57,7 +57,7 @@ impl Fs {
         } else {
             open.listing.try_lock().ok_or(NotDone::WouldBlock)?
         };
-        let l = begin_listing(open, &mut slot, pattern, restart || reopen)?;
+        let l = begin_listing(open, &mut slot, |directory| self.wanted(directory, pattern), restart || reopen)?;
         let given = self.give_entries(open, l, single, names_max, emit);
         l.pause(self.table.limits())?;
         given
@@ -107,6 +107,22 @@ impl Fs {
             }
         }
         Ok(())
+    }
+
+    /// What a query asks for that begins. None: what the one before it asked for. An 8.3 name that the store does not keep asks for the entry for
+    /// which it is made; with wildcards only names, and 8.3 names that are kept, are looked at.
+    fn wanted(&self, directory: &dyn Node, pattern: &str) -> Option<Pattern> {
+        if !may_be_made_short(pattern) {
+            return (!pattern.is_empty()).then(|| Pattern::new(pattern));
+        }
+        let mut components = directory.path();
+        components.push(pattern.to_owned());
+        let found = self.store.lookup(&NtPath { components, stream: None, wants: PathWants::Any });
+        let name = match found {
+            Ok(Lookup::Found(node)) => node.path().pop(),
+            _ => None,
+        };
+        Some(Pattern::new(name.as_deref().unwrap_or(pattern)))
     }
 
     /// `.` or `..`, where the pattern takes it. The root is its own parent.
@@ -177,19 +193,20 @@ impl Fs {
 fn begin_listing<'a>(
     open: &Open,
     slot: &'a mut Option<Listing>,
-    pattern: &str,
+    wanted: impl FnOnce(&dyn Node) -> Option<Pattern>,
     restart: bool,
 ) -> Result<&'a mut Listing> {
     if slot.is_none() {
         let cursor = open.node.list()?;
         let kept = open.fs.table.read_ahead.of(&open.who.user);
-        return Ok(slot.insert(Listing { cursor, pattern: Pattern::new(pattern), dots: 0, fresh: true, kept }));
+        let pattern = wanted(&*open.node).unwrap_or_else(|| Pattern::new("*"));
+        return Ok(slot.insert(Listing { cursor, pattern, dots: 0, fresh: true, kept }));
     }
     let l = slot.as_mut().ok_or(StoreError::Internal)?;
     if restart {
         l.cursor.rewind()?;
-        if !pattern.is_empty() {
-            l.pattern = Pattern::new(pattern);
+        if let Some(pattern) = wanted(&*open.node) {
+            l.pattern = pattern;
         }
         (l.dots, l.fresh) = (0, true);
     }
