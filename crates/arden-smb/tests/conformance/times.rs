@@ -271,3 +271,44 @@ fn algorithm_noting_file_modified_dir_on_a_volume() {
         assert!(after[ACCESS] > before[ACCESS] && after[WRITE] > before[WRITE]);
     }
 }
+
+/// TunnelCacheEntry.FileCreationTime, [MS-FSA] 2.1.5.1.1 and 2.1.5.15.12: what is saved by writing another file has been created when the first was.
+#[test]
+fn a_file_that_comes_back_soon_keeps_its_creation_time() {
+    let (lab, _volume) = crate::quotas::lab();
+    let mut c = crate::quotas::client(&lab, USER);
+    let made = |c: &mut Client, name: &str, old: Option<u64>| {
+        let f = c.open(want(name));
+        old.into_iter().for_each(|t| assert_eq!(set_one(c, f.id, CREATION, t as i64), NtStatus::SUCCESS));
+        let created = times(c, f.id)[CREATION];
+        c.close(f.id);
+        created
+    };
+    let away = |c: &mut Client, name: &str, to: Option<&str>| {
+        let f = c.open(want(name).existing());
+        let done = match to {
+            Some(to) => c.rename(f.id, to, false),
+            None => c.delete(f.id),
+        };
+        assert_eq!(done, NtStatus::SUCCESS);
+        c.close(f.id);
+    };
+    made(&mut c, "report.docx", Some(A_TIME));
+    made(&mut c, "new.tmp", None);
+    away(&mut c, "report.docx", Some("old.tmp"));
+    away(&mut c, "new.tmp", Some("Report.docx"));
+    assert_eq!(made(&mut c, "REPORT.DOCX", None), A_TIME, "saved by two renames");
+    assert_eq!(made(&mut c, "old.tmp", None), A_TIME);
+    assert_ne!(made(&mut c, "new.tmp", None), A_TIME, "the name of what was created later");
+    // Once: the file with its name is deleted, and one more comes after one that came back.
+    away(&mut c, "old.tmp", None);
+    assert_eq!(made(&mut c, "old.tmp", None), A_TIME);
+    away(&mut c, "old.tmp", Some("else"));
+    away(&mut c, "report.docx", Some("old.tmp"));
+    away(&mut c, "old.tmp", Some("third"));
+    assert_eq!(made(&mut c, "old.tmp", None), A_TIME);
+    c.open(want("directory").directory());
+    assert_ne!(made(&mut c, "directory\\report.docx", None), A_TIME, "in another directory");
+    let d = c.open(want("report.docx").directory());
+    assert_ne!(times(&mut c, d.id)[CREATION], A_TIME, "directories do not come back");
+}

@@ -21,7 +21,7 @@ use crate::{
         keys,
     },
     engine::view::View,
-    facade::volume::Volume,
+    facade::{tunnel::Gone, volume::Volume},
     features::ea,
     files::{
         access::LastAccess,
@@ -55,6 +55,16 @@ fn load_directory(t: &FileTxn<'_>, ino: u64) -> Result<Inode> {
         (true, 0) => Err(StoreError::Deleted.into()),
         _ => Ok(inode),
     }
+}
+
+/// What is remembered of an entry that goes.
+fn went(t: &FileTxn<'_>, directory: u64, entry: &NameEntry) -> Result<Gone> {
+    let inode = load_inode(t, entry.ino)?;
+    Ok(Gone {
+        name: entry.name.clone(),
+        short: short_names::beside(t, directory, &entry.name)?,
+        creation: (!inode.directory).then_some(inode.creation),
+    })
 }
 
 /// The first name of a file gets an 8.3 name: `short`, where that is free.
@@ -146,10 +156,12 @@ impl Volume {
             return Err(StoreError::NameCollision.into());
         }
         let gone = self.tunnel.recall(directory, name);
-        let (name, short) = match &gone {
-            Some(gone) if eq_fold(&gone.name, name) => (name, Some(gone.short.as_str())),
-            Some(gone) if find(&t, directory, &gone.name)?.is_none() => (gone.name.as_str(), Some(gone.short.as_str())),
-            _ => (name, None),
+        let (name, short, creation) = match &gone {
+            Some(gone) if eq_fold(&gone.name, name) => (name, gone.short.as_deref(), gone.creation),
+            Some(gone) if find(&t, directory, &gone.name)?.is_none() => {
+                (gone.name.as_str(), gone.short.as_deref(), gone.creation)
+            }
+            _ => (name, None, None),
         };
         let sd = match new.security {
             Some(sd) => t.intern_descriptor(sd)?,
@@ -167,7 +179,7 @@ impl Volume {
         let mut inode = Inode {
             directory: new.directory,
             attributes: new.attributes & ATTR_SETTABLE,
-            creation: now,
+            creation: creation.filter(|_| !new.directory).unwrap_or(now),
             last_access: now,
             last_write: now,
             change: now,
@@ -223,16 +235,16 @@ impl Volume {
         if file.directory && !is_empty(&t, file.ino)? {
             return Err(StoreError::DirectoryNotEmpty.into());
         }
-        let short = short_names::beside(&t, parent, &entry.name)?;
+        let gone = went(&t, parent, &entry)?;
         let last = unname(&mut t, parent, &entry)?;
         if let Ok(folder) = load_directory(&t, parent) {
             touch_directory(&mut t, parent, folder);
         }
         // As soon as nobody finds the name, and not before.
-        let gone = entry.name.clone();
-        t.on_applied(move || self.tell_moved(file.ino, (parent, &gone), |p| p.gone = true));
+        let name = entry.name.clone();
+        t.on_applied(move || self.tell_moved(file.ino, (parent, &name), |p| p.gone = true));
         let seq = t.commit()?;
-        self.tunnel.remember(parent, &entry.name, short);
+        self.tunnel.remember(parent, gone);
         self.after_last_name(last);
         Ok(seq)
     }
@@ -262,7 +274,7 @@ impl Volume {
         }
         let mut inode = load_inode(&t, file.ino)?;
         let first = inode.parent == from && fold(&inode.name) == fold(&entry.name);
-        let short = short_names::beside(&t, from, &entry.name)?;
+        let gone = went(&t, from, &entry)?;
         t.delete(name_key(from, &entry.name));
         if !same_key {
             short_names::take(&mut t, from, &entry.name)?;
@@ -275,9 +287,13 @@ impl Volume {
         }
         inode.change = now();
         t.put(name_key(to, new), NameEntry::encode(file.ino, new));
-        if first && !same_key {
-            let gone = self.tunnel.recall(to, new).filter(|gone| eq_fold(&gone.name, new));
-            short_names::give(&mut t, to, new, gone.as_ref().map(|gone| gone.short.as_str()))?;
+        if !same_key {
+            let back = self.tunnel.recall(to, new).filter(|back| eq_fold(&back.name, new));
+            if first {
+                short_names::give(&mut t, to, new, back.as_ref().and_then(|back| back.short.as_deref()))?;
+            }
+            let creation = back.and_then(|back| back.creation).filter(|_| !file.directory);
+            inode.creation = creation.unwrap_or(inode.creation);
         }
         t.put_inode(file.ino, &inode);
         for directory in std::iter::once(from).chain((to != from).then_some(to)) {
@@ -297,8 +313,8 @@ impl Volume {
             });
         });
         let seq = t.commit()?;
-        if from != to || !same_key {
-            self.tunnel.remember(from, &entry.name, short);
+        if !same_key {
+            self.tunnel.remember(from, gone);
         }
         self.after_last_name(last.flatten());
         Ok(seq)
