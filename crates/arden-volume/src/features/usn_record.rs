@@ -122,7 +122,7 @@ impl Recorder {
         let unused = reasons & reason::FILE_CREATE == 0 && self.open.in_use(ino).is_none();
         let reasons = if unused { reasons | reason::CLOSE } else { reasons };
         let all = before & stay | reasons;
-        if all == before && reasons & names == 0 {
+        if all == before && reasons & (names | reason::HARD_LINK_CHANGE) == 0 {
             return Ok(());
         }
         append(t, ino, inode, all)?;
@@ -153,14 +153,23 @@ impl TxnHook for Recorder {
                 (Some(old), Some(new)) if new.links > 0 => {
                     let r = reasons(t, ino, &old, &new)?;
                     let moved = (old.parent, &old.name) != (new.parent, &new.name);
-                    if let Some((from, to)) = other_name(t, ino, &new)?.filter(|_| old.links == new.links && !moved) {
-                        records.push((from, ino, r | reason::RENAME_OLD_NAME));
-                        records.push((to, ino, r | reason::RENAME_NEW_NAME));
-                    } else if old.links == new.links && moved {
-                        records.push((old.clone(), ino, r | reason::RENAME_OLD_NAME));
-                        records.push((new, ino, r | reason::RENAME_NEW_NAME));
-                    } else if r != 0 {
-                        records.push((new, ino, r));
+                    let has_others = old.links.max(new.links) > 1;
+                    let (from, to) = if has_others { changed_names(t, ino, &new)? } else { (None, None) };
+                    match (old.links.cmp(&new.links), from, to) {
+                        (Ordering::Equal, Some(from), Some(to)) if !moved => {
+                            records.push((from, ino, r | reason::RENAME_OLD_NAME));
+                            records.push((to, ino, r | reason::RENAME_NEW_NAME));
+                        }
+                        (Ordering::Equal, ..) if moved => {
+                            records.push((old.clone(), ino, r | reason::RENAME_OLD_NAME));
+                            records.push((new, ino, r | reason::RENAME_NEW_NAME));
+                        }
+                        _ if r == 0 => {}
+                        // The name that came or went, [MS-FSA] 2.1.5.5 and 2.1.5.15.7.
+                        (Ordering::Less, _, Some(named)) | (Ordering::Greater, Some(named), _) => {
+                            records.push((named, ino, r));
+                        }
+                        _ => records.push((new, ino, r)),
                     }
                 }
                 _ => {}
@@ -208,11 +217,8 @@ fn inode_before_and_after(t: &Txn<'_>, ino: u64) -> VolResult<Pair> {
     Ok((decode(old)?, decode(t.get(&key)?)?))
 }
 
-/// A name of the file that becomes another, where it is not the first of several: the inode under both.
-fn other_name(t: &Txn<'_>, ino: u64, inode: &Inode) -> VolResult<Option<(Inode, Inode)>> {
-    if inode.links < 2 {
-        return Ok(None);
-    }
+/// The inode under a name that goes, and under one that comes.
+fn changed_names(t: &Txn<'_>, ino: u64, inode: &Inode) -> VolResult<(Option<Inode>, Option<Inode>)> {
     let (before, mut from, mut to) = (t.before(), None, None);
     for key in t.changed_names() {
         for (view, name) in [(&before as &dyn View, &mut from), (t, &mut to)] {
@@ -222,7 +228,7 @@ fn other_name(t: &Txn<'_>, ino: u64, inode: &Inode) -> VolResult<Option<(Inode, 
             }
         }
     }
-    Ok(from.zip(to))
+    Ok((from, to))
 }
 
 fn stream_reasons(t: &Txn<'_>, ino: u64) -> VolResult<u32> {

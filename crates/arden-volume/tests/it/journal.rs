@@ -160,6 +160,33 @@ fn names_links_and_deletion() {
     lab.is_right();
 }
 
+/// [MS-FSA] 2.1.5.5 and 2.1.5.15.7: the name that comes or goes is told, whichever is the first one.
+#[test]
+fn links_are_told_by_their_own_names() {
+    let lab = Lab::new();
+    lab.store.create(None, 1 << 20, 1 << 18).unwrap();
+    drop(lab.make("first"));
+    let mut at = lab.store.info().unwrap().next;
+    let root = lab.store.root();
+    for name in ["second", "third"] {
+        lab.find("first").link(None, &*root, name, false).unwrap();
+    }
+    let told = |name: &str| r(name, HARD_LINK_CHANGE);
+    let mut links = || -> Vec<_> { lab.since(&mut at).into_iter().filter(|(_, why)| why & CLOSE == 0).collect() };
+    assert_eq!(links(), [told("second"), told("third")]);
+    for name in ["second", "first"] {
+        lab.find(name).unlink(None).unwrap();
+    }
+    assert_eq!(links(), [told("second"), told("first")]);
+    let held = lab.find("third");
+    for name in ["fourth", "fifth"] {
+        held.link(None, &*root, name, false).unwrap();
+    }
+    drop(held);
+    assert_eq!(links(), [told("fourth"), told("fifth")]);
+    lab.is_right();
+}
+
 #[test]
 fn usns_never_go_back_and_what_was_told_is_there_after_a_crash() {
     let mut lab = Lab::new();
