@@ -300,6 +300,16 @@ impl Inner {
 #[derive(Clone)]
 pub struct Pool(pub(crate) Rc<Inner>);
 
+/// Whether every column of the group can be both read and written where `online` says of each disk whether it is used.
+pub(crate) fn usable_on(shape: &Shape, group: &Group, online: impl Fn(u16) -> bool) -> bool {
+    let live = |i: usize| !group.columns[i].stale && online(group.columns[i].disk);
+    if shape.is_parity() {
+        return (0..group.columns.len()).filter(|&i| live(i)).count() >= shape.data_columns();
+    }
+    let k = shape.layout.copies();
+    (0..shape.columns).all(|c| (0..k).any(|i| live(c * k + i)))
+}
+
 impl Pool {
     pub fn rt(&self) -> &Rt {
         &self.0.rt
@@ -349,13 +359,7 @@ impl Pool {
 
     /// True when every column of the group can be both read and written.
     pub(crate) fn group_usable(&self, shape: &Shape, group: &Group) -> bool {
-        let live = |i: usize| !group.columns[i].stale && self.online(group.columns[i].disk);
-        if shape.is_parity() {
-            (0..group.columns.len()).filter(|&i| live(i)).count() >= shape.data_columns()
-        } else {
-            let k = shape.layout.copies();
-            (0..shape.columns).all(|c| (0..k).any(|i| live(c * k + i)))
-        }
+        usable_on(shape, group, |disk| self.online(disk))
     }
 
     /// Takes a disk out of service, records what it misses, and waits until that is durable.

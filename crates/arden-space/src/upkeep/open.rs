@@ -14,7 +14,7 @@ use crate::disk::open_disk::DiskRt;
 use crate::log::journal::read_log;
 use crate::log::record::Record;
 use crate::map::pool_map::{DiskState, Group, JournalRec, LINEAGE_MAX, PoolMap, UNWRITTEN};
-use crate::pool::open_pool::{GroupRt, Inner, Pool, PoolConfig};
+use crate::pool::open_pool::{GroupRt, Inner, Pool, PoolConfig, usable_on};
 use crate::state::map::{GroupChange, MapChange};
 use crate::state::patches::{Patch, Patches};
 use crate::upkeep::members::{forget_labels, header_within, make_disk};
@@ -102,6 +102,30 @@ fn slab_for(sizes: &[u64]) -> u64 {
         slab /= 2;
     }
     slab
+}
+
+/// What an old image holds is out of date once a pool was opened with it, and then it is so on the disk that has the place today. Where nothing
+/// could be rebuilt without it nobody is to open the pool by mistake: nothing is written, and the disks of today open it.
+fn check_old_images(map: &PoolMap, disks: &BTreeMap<u16, Rc<DiskRt>>, old: &BTreeMap<u16, u128>) -> SpaceResult<()> {
+    if old.is_empty() {
+        return Ok(());
+    }
+    let here = |disk: u16| disks.contains_key(&disk);
+    let current = |disk: u16| here(disk) && !old.contains_key(&disk);
+    let redundant = map.spaces.values().filter(|s| s.layout.tolerance() > 0);
+    let lost = redundant.map(|s| (s.shape(map.slab_bytes), s)).find(|(shape, s)| {
+        let condemned = |g: &Group| usable_on(shape, g, here) && !usable_on(shape, g, current);
+        s.groups.iter().flatten().any(|g| condemned(g))
+    });
+    let Some((_, space)) = lost else { return Ok(()) };
+    let name = |i: &u16| disks.get(i).map_or_else(String::new, |d| format!("disk {i} ({})", d.dev.info().name));
+    let images: Vec<String> = old.keys().map(name).collect();
+    Err(SpaceError::Diverged(format!(
+        "{} held older content than this pool has: without what is there, space {} has too few copies; put the disks of today in their \
+         places, leave these out, or discard what they hold",
+        images.join(", "),
+        space.name
+    )))
 }
 
 impl Pool {
@@ -222,6 +246,8 @@ impl Pool {
         let mut journal_disks = Vec::new();
         let (mut forget, mut apart) = (Vec::new(), Vec::new());
         let mut cut_off = Vec::new();
+        // Old images, and their disks' ids.
+        let mut old = BTreeMap::new();
         for (dev, h) in found {
             let Some(rec) = map.disks.get(&h.label.index).filter(|r| r.id == h.disk_id) else { continue };
             if dev.info().size_bytes < rec.size_bytes {
@@ -254,7 +280,8 @@ impl Pool {
                 if h.label.seq >= map.replicated_seq {
                     journal_disks.push(h.label.index)
                 } else {
-                    forget.push(h.label.index)
+                    forget.push(h.label.index);
+                    old.insert(h.label.index, h.disk_id);
                 }
             }
             let d = Rc::new(DiskRt::new(rt, h.label.index, dev, h.label.areas, h.label.map_slot, timeout_ms));
@@ -262,6 +289,8 @@ impl Pool {
                 return Err(SpaceError::Refused(format!("disk {} was found twice", h.label.index)));
             }
         }
+        old.retain(|_, id| !options.discard.contains(id));
+        check_old_images(&map, &disks, &old)?;
         let in_use = map.in_use();
         map.epoch = right.epoch_after(map.epoch);
         let nonce = rt.random_u64();
