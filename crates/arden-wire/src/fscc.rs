@@ -291,14 +291,14 @@ pub struct FullEa {
     pub value: Vec<u8>,
 }
 
-/// Appends a list of FILE_FULL_EA_INFORMATION. Returns false when `max` bytes do not hold all entries.
-pub fn put_eas(out: &mut Vec<u8>, eas: &[FullEa], max: usize) -> bool {
+/// Appends as much of a list of FILE_FULL_EA_INFORMATION as `max` bytes hold. Returns how many entries those are.
+pub fn put_eas(out: &mut Vec<u8>, eas: &[FullEa], max: usize) -> usize {
     let base = out.len();
     let mut last = None;
-    for ea in eas {
+    for (given, ea) in eas.iter().enumerate() {
         let pad = (out.len() - base).next_multiple_of(4) - (out.len() - base);
         if out.len() - base + pad + 9 + ea.name.len() + ea.value.len() > max {
-            return false;
+            return given;
         }
         out.put_zeros(pad);
         if let Some(previous) = last {
@@ -313,7 +313,7 @@ pub fn put_eas(out: &mut Vec<u8>, eas: &[FullEa], max: usize) -> bool {
         out.put_u8(0);
         out.extend_from_slice(&ea.value);
     }
-    true
+    eas.len()
 }
 
 /// Extended attributes in one request; more are malformed.
@@ -588,9 +588,9 @@ mod tests {
             FullEa { flags: 0x80, name: "T".into(), value: vec![] },
         ];
         let mut out = Vec::new();
-        assert!(put_eas(&mut out, &eas, 1000));
+        assert_eq!(put_eas(&mut out, &eas, 1000), 2);
         assert_eq!(parse_eas(&out).unwrap(), eas);
-        assert!(!put_eas(&mut Vec::new(), &eas, 20));
+        assert_eq!([14, 15, 25, 26].map(|max| put_eas(&mut Vec::new(), &eas, max)), [0, 1, 1, 2]);
         assert!(parse_eas(&[9, 0, 0, 0, 0, 200, 0, 0]).is_err());
     }
 

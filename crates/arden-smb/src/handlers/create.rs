@@ -495,6 +495,7 @@ fn finish(
         state: Mutex::new(state),
         position: AtomicU64::new(0),
         quota_index: AtomicU64::new(0),
+        ea_index: AtomicU64::new(0),
         mode: AtomicU32::new(
             (asked.options | if tree.share.continuously_available { access::OPT_WRITE_THROUGH } else { 0 })
                 & (access::OPT_WRITE_THROUGH | access::OPT_SEQUENTIAL_ONLY | access::OPT_NO_INTERMEDIATE_BUFFERING),

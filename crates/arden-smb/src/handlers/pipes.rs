@@ -54,6 +54,7 @@ pub fn create(request: &mut Request<'_>, tree: &Tree, r: &CreateRequest<'_>, out
         state: Mutex::new(OpenState::new(request.session, tree.id, request.verified.header.channel_sequence())),
         position: AtomicU64::new(0),
         quota_index: AtomicU64::new(0),
+        ea_index: AtomicU64::new(0),
         mode: AtomicU32::new(0),
         kept_locks: Mutex::default(),
         work: Work::default(),

@@ -8,7 +8,7 @@ use arden_wire::{
     cursor::Put,
     fscc::{self, FileMeta, FullEa, file_class, fs_class},
     smb2::Dialect,
-    smb2::info::{QueryInfoRequest, info_type, put_buffer_response},
+    smb2::info::{QueryInfoRequest, ea_scan, info_type, put_buffer_response},
 };
 
 use crate::{
@@ -107,7 +107,7 @@ fn file_info(
         class::STREAM => return streams(file, max, out),
         class::FULL_EA => {
             need(access::FILE_READ_EA)?;
-            return full_eas(file, query, out);
+            return full_eas(open, file, query, out);
         }
         class::NORMALIZED_NAME => {
             // [MS-SMB2] 3.3.5.20.1: since 3.1.1.
@@ -219,34 +219,49 @@ fn streams(file: &Arc<Open>, max: usize, out: &mut Vec<u8>) -> Handled {
     }
 }
 
-fn full_eas(file: &Arc<Open>, query: &QueryInfoRequest<'_>, out: &mut Vec<u8>) -> Handled {
+/// [MS-FSA] 2.1.5.12.12 and [MS-SMB2] 3.3.5.20.1: those that a list names, those from an index on, or what follows those
+/// that were told through this open before.
+fn full_eas(open: &SmbOpen, file: &Arc<Open>, query: &QueryInfoRequest<'_>, out: &mut Vec<u8>) -> Handled {
     let all: Vec<FullEa> =
         file.fs().eas(file)?.into_iter().map(|e| FullEa { flags: e.flags, name: e.name, value: e.value }).collect();
-    let wanted = if query.input.is_empty() {
-        if all.is_empty() {
-            return Err(NtStatus::NO_EAS_ON_FILE.into());
-        }
-        all
-    } else {
-        // [MS-FSA] 2.1.5.12.12: an EA that was asked for and is not there is answered with an empty value.
-        fscc::parse_ea_names(query.input)?
-            .into_iter()
-            .map(|name| {
-                all.iter().find(|e| e.name.eq_ignore_ascii_case(&name)).cloned().unwrap_or(FullEa {
-                    flags: 0,
-                    name,
-                    value: Vec::new(),
-                })
-            })
-            .collect()
+    let is = |flag| query.flags & flag != 0;
+    let most = if is(ea_scan::RETURN_SINGLE_ENTRY) { 1 } else { usize::MAX };
+    let max = query.output_length as usize;
+    if !query.input.is_empty() {
+        // One that was asked for and is not there is answered with an empty value.
+        let found = |name: String| {
+            let known = all.iter().find(|e| e.name.eq_ignore_ascii_case(&name)).cloned();
+            known.unwrap_or(FullEa { flags: 0, name, value: Vec::new() })
+        };
+        let wanted: Vec<_> = fscc::parse_ea_names(query.input)?.into_iter().take(most).map(found).collect();
+        return told(fscc::put_eas(out, &wanted, max), wanted.len());
+    }
+    if all.is_empty() {
+        return Err(NtStatus::NO_EAS_ON_FILE.into());
+    }
+    let indexed = is(ea_scan::INDEX_SPECIFIED);
+    let from = match indexed {
+        true => (query.additional as usize).wrapping_sub(1),
+        false if is(ea_scan::RESTART_SCAN) => 0,
+        false => open.ea_index.load(Ordering::Relaxed) as usize,
     };
-    let start = out.len();
-    if fscc::put_eas(out, &wanted, query.output_length as usize) {
-        Ok(NtStatus::SUCCESS)
-    } else if out.len() == start {
-        Err(NtStatus::BUFFER_TOO_SMALL.into())
-    } else {
-        Ok(NtStatus::BUFFER_OVERFLOW)
+    let Some(rest) = all.get(from..).filter(|rest| !rest.is_empty()) else {
+        return Err(if indexed { NtStatus::NONEXISTENT_EA_ENTRY } else { NtStatus::NO_MORE_EAS }.into());
+    };
+    let rest = &rest[..rest.len().min(most)];
+    let given = fscc::put_eas(out, rest, max);
+    if !indexed {
+        open.ea_index.store((from + given) as u64, Ordering::Relaxed);
+    }
+    told(given, rest.len())
+}
+
+/// The status of a list of which `given` entries fit.
+fn told(given: usize, all: usize) -> Handled {
+    match given {
+        0 => Err(NtStatus::BUFFER_TOO_SMALL.into()),
+        _ if given < all => Ok(NtStatus::BUFFER_OVERFLOW),
+        _ => Ok(NtStatus::SUCCESS),
     }
 }
 

@@ -109,6 +109,8 @@ pub struct SmbOpen {
     pub position: AtomicU64,
     /// Open.CurrentQuotaIndex, from 0.
     pub quota_index: AtomicU64,
+    /// Open.CurrentEaIndex, from 0.
+    pub ea_index: AtomicU64,
     pub mode: AtomicU32,
     /// Byte-range locks of a persistent open, as they are kept. Held while the table is asked.
     pub(crate) kept_locks: Mutex<KeptLocks, ranks::KeptLocks>,

@@ -585,6 +585,7 @@ impl Trees {
             state: Mutex::new(state),
             position: AtomicU64::new(0),
             quota_index: AtomicU64::new(0),
+            ea_index: AtomicU64::new(0),
             mode: AtomicU32::new(kept.mode),
             kept_locks: Mutex::new(if persistent { locks } else { KeptLocks::default() }),
             work: Work::default(),

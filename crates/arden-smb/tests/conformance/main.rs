@@ -14,6 +14,7 @@ mod directory;
 mod directory_leases;
 mod durable;
 mod durable_v2;
+mod eas;
 mod encryption;
 mod failover;
 mod file_system;

@@ -20,6 +20,8 @@ mod directory_leases;
 mod durable;
 #[path = "../conformance/durable_v2.rs"]
 mod durable_v2;
+#[path = "../conformance/eas.rs"]
+mod eas;
 #[path = "../conformance/encryption.rs"]
 mod encryption;
 #[path = "../conformance/failover.rs"]

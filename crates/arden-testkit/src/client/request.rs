@@ -2,10 +2,12 @@
 
 use arden_wire::{
     cursor::Put,
+    fscc::file_class,
     smb2::{
         Command, FileId,
         create::{LEASE_FLAG_PARENT_KEY_SET, LeaseContext, oplock, tag},
         flags,
+        info::info_type,
     },
 };
 
@@ -406,6 +408,19 @@ pub fn notify(id: FileId, flags: u16, filter: u32, max: u32) -> Req {
     Req::new(Command::ChangeNotify, b).charge(charge(max as usize))
 }
 pub fn query_info(id: FileId, kind: u8, class: u8, additional: u32, input: &[u8], max: u32) -> Req {
+    query_info_flagged(id, (kind, class), (additional, 0), input, max)
+}
+/// A scan of extended attributes: the flags of [`ea_scan`](arden_wire::smb2::info::ea_scan), and where it begins.
+pub fn query_eas(id: FileId, flags: u32, index: u32, input: &[u8], max: u32) -> Req {
+    query_info_flagged(id, (info_type::FILE, file_class::FULL_EA), (index, flags), input, max)
+}
+fn query_info_flagged(
+    id: FileId,
+    (kind, class): (u8, u8),
+    (additional, flags): (u32, u32),
+    input: &[u8],
+    max: u32,
+) -> Req {
     let mut b = Vec::new();
     b.put_u16(41);
     b.put_u8(kind);
@@ -415,7 +430,7 @@ pub fn query_info(id: FileId, kind: u8, class: u8, additional: u32, input: &[u8]
     b.put_u16(0);
     b.put_u32(input.len() as u32);
     b.put_u32(additional);
-    b.put_u32(0);
+    b.put_u32(flags);
     id.put(&mut b);
     b.extend_from_slice(input);
     if input.is_empty() {

@@ -14,6 +14,13 @@ pub mod directory_flags {
     pub const REOPEN: u8 = 0x10;
 }
 
+/// Flags of QUERY_INFO for extended attributes, [MS-SMB2] 2.2.37.
+pub mod ea_scan {
+    pub const RESTART_SCAN: u32 = 1;
+    pub const RETURN_SINGLE_ENTRY: u32 = 2;
+    pub const INDEX_SPECIFIED: u32 = 4;
+}
+
 /// QUERY_DIRECTORY request, [MS-SMB2] 2.2.33. `output_length` is in bytes.
 #[derive(Debug, Clone)]
 pub struct QueryDirectoryRequest {
