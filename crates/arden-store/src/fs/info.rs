@@ -127,8 +127,21 @@ impl Fs {
         }
         let changed = change_descriptor(&*open.node.security()?, sd, info, &open.who)?;
         open.node.set_security(cause.scope.changes(open), &changed)?;
+        self.set_archive(cause.scope, open, false);
         self.report_open(cause.scope, open, ChangeKind::Modified, notify_filter::SECURITY);
         Ok(())
+    }
+
+    /// What a backup looks for, after a change that sets it: of files, or of directories too. Best effort, as the change is done.
+    pub(super) fn set_archive(&self, scope: &CommitScope, open: &Open, directories: bool) {
+        if let Ok(stat) = open.node.stat()
+            && stat.attributes & ATTR_ARCHIVE == 0
+            && (directories || !stat.directory)
+        {
+            let attributes = Some(stat.attributes & ATTR_SETTABLE | ATTR_ARCHIVE);
+            let update = BasicUpdate { attributes, ..BasicUpdate::default() };
+            let _ = open.node.set_basic(scope.changes(open), &update);
+        }
     }
 
     pub fn eas(&self, open: &Arc<Open>) -> Result<Vec<Ea>> {
@@ -143,7 +156,8 @@ impl Fs {
             return Err(StoreError::InvalidEaName.into());
         }
         open.node.set_eas(scope.changes(open), eas)?;
-        self.report_open(scope, open, ChangeKind::Modified, notify_filter::EA);
+        self.set_archive(scope, open, true);
+        self.report_open(scope, open, ChangeKind::Modified, notify_filter::EA | notify_filter::ATTRIBUTES);
         Ok(())
     }
 
@@ -178,6 +192,7 @@ impl Fs {
             return Err(StoreError::ReparseTagMismatch.into());
         }
         open.node.set_reparse(scope.changes(open), tag, data)?;
+        self.set_archive(scope, open, false);
         self.report_open(scope, open, ChangeKind::Modified, notify_filter::ATTRIBUTES);
         Ok(())
     }
@@ -189,6 +204,7 @@ impl Fs {
             return Err(StoreError::ReparseTagMismatch.into());
         }
         open.node.delete_reparse(scope.changes(open), tag)?;
+        self.set_archive(scope, open, false);
         self.report_open(scope, open, ChangeKind::Modified, notify_filter::ATTRIBUTES);
         Ok(())
     }

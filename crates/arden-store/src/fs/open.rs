@@ -291,6 +291,11 @@ impl Fs {
         if created_base && r.allocation.is_some() {
             open.note_promised();
         }
+        if !created_base {
+            // The file was there, and says nothing yet of what is written through this open.
+            open.wrote.store(false, Ordering::Relaxed);
+            self.set_archive(r.cause.scope, &open, true);
+        }
         self.report_created(r, &open, &base, created_base, directory);
         let stat = node.stat().inspect_err(|_| self.abandon(r, &open))?;
         let _ = open.created_at.set(stat.last_write);

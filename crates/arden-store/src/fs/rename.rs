@@ -10,7 +10,7 @@ use crate::{
     commit::{Cause, CommitScope},
     error::{NotDone, StoreError},
     name::{NtPath, PathWants, eq_fold, is_short},
-    store::{BasicUpdate, ChangeKind, Lookup, Named, NodeRef, Replace, Result},
+    store::{ChangeKind, Lookup, Named, NodeRef, Replace, Result},
     table::{Shut, effects::Effects, file::FileState, notify::Told},
 };
 
@@ -302,9 +302,7 @@ impl Fs {
 
     /// Attributes, notifications and directory leases that follow a rename.
     fn after_rename(&self, scope: &CommitScope, open: &Open, from: &[Named], stays: bool, replaced: bool) {
-        if !open.directory {
-            self.set_archive(scope, open);
-        }
+        self.set_archive(scope, open, false);
         if !self.is_anybody_watching() {
             return;
         }
@@ -366,8 +364,8 @@ impl Fs {
             return Ok(Step::Done(()));
         }
         open.node.set_short_name(cause.scope.changes(open), name)?;
-        if !open.directory && !name.is_empty() {
-            self.set_archive(cause.scope, open);
+        if !name.is_empty() {
+            self.set_archive(cause.scope, open, false);
         }
         self.after_short_name(cause.scope, open, (old.as_deref(), name));
         Ok(Step::Done(()))
@@ -389,16 +387,6 @@ impl Fs {
         self.watches.report(self.identity(), filter, &before.chain(after).collect::<Vec<_>>(), &mut woken);
         self.table.resume(woken);
         self.break_parent(scope, &trail, open.parent_key);
-    }
-
-    fn set_archive(&self, scope: &CommitScope, open: &Open) {
-        if let Ok(stat) = open.node.stat()
-            && stat.attributes & ATTR_ARCHIVE == 0
-        {
-            let attributes = Some(stat.attributes & ATTR_SETTABLE | ATTR_ARCHIVE);
-            let update = BasicUpdate { attributes, ..BasicUpdate::default() };
-            let _ = open.node.set_basic(scope.changes(open), &update);
-        }
     }
 
     /// [MS-FSA] 2.1.5.15.12.1. `to` without a name is the unnamed stream.
@@ -515,6 +503,7 @@ impl Fs {
             self.table.unlinks.fetch_add(1, Ordering::AcqRel);
         }
         drop(shut);
+        self.set_archive(cause.scope, open, false);
         let mut trail = target.parent.trail();
         trail.push(Named { directory: target.parent.id(), name: target.name });
         let told = (ChangeKind::Added, &*trail, None);

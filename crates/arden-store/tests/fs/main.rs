@@ -1,5 +1,6 @@
 //! File operations over the dir store, scenario by scenario, as other people's suites ask for them.
 
+mod archive;
 mod commits;
 mod cost;
 mod delete;
