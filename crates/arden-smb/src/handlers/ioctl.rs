@@ -320,25 +320,35 @@ fn allocated_ranges(file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
     Ok((status, out))
 }
 
-/// FSCTL_FILE_LEVEL_TRIM, [MS-FSCC] 2.3.73: the ranges' contents are given up.
+/// FSCTL_FILE_LEVEL_TRIM, [MS-FSA] 2.1.5.10.6: the contents of the whole pages in each range are given up.
 fn trim(request: &Request<'_>, file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
+    /// Open.File.Volume.SystemPageSize.
+    const PAGE_BYTES: u64 = 4096;
     let mut r = Reader::new(ioctl.input);
     let (key, count) = (r.u32()?, r.u32()?);
-    if key != 0 || count == 0 {
+    if key != 0 || count == 0 || matches!(ioctl.max_output_response, 1..4) || file.is_directory() {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
-    if ioctl.max_output_response < 4 {
-        return Err(NtStatus::BUFFER_TOO_SMALL.into());
-    }
     let end = file.fs().stat(file)?.stat.end_of_file;
+    // What lies in the page behind the end of the file is allocated with it.
+    let allocated = end.next_multiple_of(PAGE_BYTES);
+    let mut processed = 0u32;
     for _ in 0..count {
         let (offset, len) = (r.u64()?, r.u64()?);
-        let stop = offset.checked_add(len).ok_or(NtStatus::INVALID_PARAMETER)?.min(end);
-        if offset < stop {
-            file.fs().zero_range(file, offset, stop - offset, request.cause())?;
+        let stop = offset.checked_add(len).ok_or(NtStatus::INTEGER_OVERFLOW)?;
+        let from = offset.checked_next_multiple_of(PAGE_BYTES).ok_or(NtStatus::INTEGER_OVERFLOW)?;
+        let stop = if offset < allocated { stop.min(allocated) } else { stop };
+        let stop = stop - stop % PAGE_BYTES;
+        if from >= stop {
+            continue;
         }
+        if from < end {
+            file.fs().zero_range(file, from, stop.min(end) - from, request.cause())?;
+        }
+        processed += 1;
     }
-    Ok((NtStatus::SUCCESS, count.to_le_bytes().to_vec()))
+    let told = processed.to_le_bytes();
+    Ok((NtStatus::SUCCESS, if ioctl.max_output_response == 0 { Vec::new() } else { told.to_vec() }))
 }
 
 /// FSCTL_MARK_HANDLE, [MS-FSA] 2.1.5.10.19: which copy of the data reads of this open are of.

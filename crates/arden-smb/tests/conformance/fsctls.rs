@@ -210,6 +210,61 @@ fn bvt_file_level_trim() {
     assert_eq!(c.try_fsctl(f.id, fsctl::FILE_LEVEL_TRIM, &trim(0)[..20], 4).unwrap_err(), INVALID);
 }
 
+/// [MS-FSA] 2.1.5.10.6: whole pages inside of each range and nothing else, and an answer for who has room for it.
+#[test]
+fn trim_takes_whole_pages_and_needs_no_answer() {
+    const PAGE: u64 = 4096;
+    let lab = Lab::new();
+    let (_volume_lab, _volumes, on_volume) = on_volumes();
+    for mut c in [lab.client(), on_volume] {
+        let f = c.open(want("file")).id;
+        let trim = |ranges: &[(u64, u64)]| {
+            let mut input = [0u32.to_le_bytes(), (ranges.len() as u32).to_le_bytes()].concat();
+            ranges.iter().for_each(|(from, len)| input.extend_from_slice(&pair(*from, *len)));
+            input
+        };
+        // Ranges, how many of them have whole pages, and the pages that are given up.
+        let cases: [(&[(u64, u64)], u8, &[u64]); 7] = [
+            (&[(PAGE, PAGE)], 1, &[1]),
+            (&[(1, PAGE)], 0, &[]),
+            (&[(PAGE - 1, PAGE + 1)], 1, &[1]),
+            (&[(100, 3 * PAGE)], 1, &[1, 2]),
+            (&[(PAGE, PAGE - 1), (3 * PAGE, PAGE)], 1, &[3]),
+            // The last page ends with the file, and ranges with what is allocated.
+            (&[(4 * PAGE, 100)], 0, &[]),
+            (&[(3 * PAGE + 1, 10 * PAGE)], 1, &[4]),
+        ];
+        for (ranges, processed, given_up) in cases {
+            let size = 4 * PAGE as usize + 100;
+            c.write(f, 0, &vec![1; size]);
+            assert_eq!(c.fsctl(f, fsctl::FILE_LEVEL_TRIM, &trim(ranges), 4), [processed, 0, 0, 0], "{ranges:?}");
+            let data = c.read(f, 0, 1 << 16);
+            assert_eq!(data.len(), size);
+            for (i, byte) in data.iter().enumerate() {
+                let page = i as u64 / PAGE;
+                assert_eq!(*byte, u8::from(!given_up.contains(&page)), "{ranges:?}: byte {i}");
+            }
+        }
+        assert_eq!(c.fsctl(f, fsctl::FILE_LEVEL_TRIM, &trim(&[(0, PAGE)]), 0), []);
+        assert_eq!(c.read(f, 0, 1), [0]);
+        for room in 1..4 {
+            assert_eq!(c.try_fsctl(f, fsctl::FILE_LEVEL_TRIM, &trim(&[(0, PAGE)]), room), Err(INVALID));
+        }
+        for far in [(PAGE, u64::MAX), (u64::MAX - 1, 1)] {
+            let status = c.try_fsctl(f, fsctl::FILE_LEVEL_TRIM, &trim(&[far]), 0).unwrap_err();
+            assert_eq!(status, NtStatus::INTEGER_OVERFLOW);
+        }
+        let d = c.open(want("directory").directory()).id;
+        assert_eq!(c.try_fsctl(d, fsctl::FILE_LEVEL_TRIM, &trim(&[(0, PAGE)]), 0), Err(INVALID));
+        // What another has locked counts where it would be given up.
+        let other = c.open(want("file")).id;
+        c.call(&lock(other, 0, &[(PAGE + 5, 1, lock_flags::EXCLUSIVE)])).ok();
+        let status = c.try_fsctl(f, fsctl::FILE_LEVEL_TRIM, &trim(&[(PAGE, PAGE)]), 0).unwrap_err();
+        assert_eq!(status, NtStatus::FILE_LOCK_CONFLICT);
+        assert_eq!(c.fsctl(f, fsctl::FILE_LEVEL_TRIM, &trim(&[(PAGE, PAGE - 1), (2 * PAGE, PAGE)]), 0), []);
+    }
+}
+
 /// `BVT_DuplicateExtentsToFile`
 #[test]
 fn bvt_duplicate_extents_to_file() {

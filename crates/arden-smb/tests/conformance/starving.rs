@@ -77,7 +77,7 @@ fn messages_without_their_connection_keep_nobodys_breaks() {
     let g = other.open(want("file").oplock(oplock::BATCH));
     let f = main.open(want("data"));
     main.write(f.id, 0, &[1; 1000]);
-    let trim = [&0u32.to_le_bytes()[..], &1u32.to_le_bytes(), &pair(0, 1000)].concat();
+    let trim = [&0u32.to_le_bytes()[..], &1u32.to_le_bytes(), &pair(0, 4096)].concat();
     let waits = channel.send_all(&[want("file").req(), ioctl(f.id, fsctl::FILE_LEVEL_TRIM, &trim, 4)])[0];
     assert!(channel.waits(waits));
     let ran = Arc::new(AtomicUsize::new(0));
