@@ -104,6 +104,8 @@ store_errors! {
         InvalidReparseTag => "the reparse tag is not valid",
         /// The file has a reparse point with another tag.
         ReparseTagMismatch => "the reparse point has another tag",
+        /// The file has a reparse point with the same tag and another owner's GUID.
+        ReparseGuidMismatch => "the reparse point has another GUID",
         /// The reparse data is malformed or too long.
         InvalidReparseData => "the reparse data is not valid",
         /// An open came upon a reparse point whose tag nobody here follows.

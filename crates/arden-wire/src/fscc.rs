@@ -370,6 +370,20 @@ pub fn parse_ea_names(mut data: &[u8]) -> Result<Vec<String>, Malformed> {
     }
 }
 
+/// Bytes of a reparse buffer before what its tag defines, [MS-FSCC] 2.1.2.2.
+pub const REPARSE_HEADER_BYTES: usize = 8;
+/// Of the GUID that follows in a REPARSE_GUID_DATA_BUFFER, [MS-FSCC] 2.1.2.3, and that ReparseDataLength does not count.
+pub const REPARSE_GUID_BYTES: usize = 16;
+/// All of a reparse buffer, [MS-FSA] 2.1.5.10.37.
+pub const REPARSE_BUFFER_BYTES_MAX: usize = 16_384;
+
+/// How much of a reparse buffer behind its header is the GUID of the tag's owner: nothing for the vendor's own tags, whose
+/// high bit is set, and for reserved ones.
+pub fn reparse_guid_bytes(tag: u32) -> usize {
+    const RESERVED: std::ops::RangeInclusive<u32> = 0..=1;
+    if tag & 0x8000_0000 != 0 || RESERVED.contains(&tag) { 0 } else { REPARSE_GUID_BYTES }
+}
+
 /// FileBasicInformation as a client sets it, [MS-FSCC] 2.4.7. The special times 0, -1 and -2 are kept as they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BasicSet {

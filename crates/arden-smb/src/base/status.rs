@@ -32,6 +32,7 @@ pub fn of_error(e: StoreError) -> NtStatus {
         StoreError::OffloadWriteUnsupported => OFFLOAD_WRITE_FILE_NOT_SUPPORTED,
         StoreError::InvalidReparseTag => NtStatus::IO_REPARSE_TAG_INVALID,
         StoreError::ReparseTagMismatch => NtStatus::IO_REPARSE_TAG_MISMATCH,
+        StoreError::ReparseGuidMismatch => NtStatus::REPARSE_ATTRIBUTE_CONFLICT,
         StoreError::InvalidReparseData => NtStatus::IO_REPARSE_DATA_INVALID,
         StoreError::UnknownReparseTag => NtStatus::IO_REPARSE_TAG_NOT_HANDLED,
         StoreError::InvalidEaName => NtStatus::INVALID_EA_NAME,

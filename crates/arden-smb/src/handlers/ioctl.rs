@@ -13,7 +13,7 @@ use arden_store::{name::gmt_token, table::Open};
 use arden_wire::{
     NtStatus, access,
     cursor::{Put, Reader},
-    fscc::fsctl,
+    fscc::{self, fsctl},
     smb2::{
         Dialect, FileId,
         io::{IoctlRequest, put_ioctl_response},
@@ -133,30 +133,12 @@ fn on_file(request: &mut Request<'_>, open: &Arc<SmbOpen>, file: &Arc<Open>, ioc
         | fsctl::SET_PERSISTENT_VOLUME_STATE
         | fsctl::QUERY_PERSISTENT_VOLUME_STATE
         | fsctl::SD_GLOBAL_CHANGE => Err(NtStatus::INVALID_PARAMETER.into()),
-        fsctl::GET_REPARSE_POINT => {
-            let (tag, data) = fs.reparse(file)?;
-            let mut output = Vec::with_capacity(8 + data.len());
-            output.put_u32(tag);
-            output.put_u16(data.len() as u16);
-            output.put_u16(0);
-            output.extend_from_slice(&data);
-            if output.len() > ioctl.max_output_response as usize {
-                return Err(NtStatus::BUFFER_TOO_SMALL.into());
-            }
-            Ok((NtStatus::SUCCESS, output))
-        }
+        fsctl::GET_REPARSE_POINT => reparse_point(file, ioctl),
         fsctl::SET_REPARSE_POINT | fsctl::DELETE_REPARSE_POINT => {
-            let invalid = |_| Fail::Status(NtStatus::IO_REPARSE_DATA_INVALID);
-            let tag = r.u32().map_err(invalid)?;
-            let len = usize::from(r.u16().map_err(invalid)?);
-            r.skip(2).map_err(invalid)?;
-            let data = r.rest();
-            if data.len() != len {
-                return Err(NtStatus::IO_REPARSE_DATA_INVALID.into());
-            }
+            let (tag, data) = reparse_buffer(ioctl.input)?;
             match ioctl.ctl_code {
                 fsctl::SET_REPARSE_POINT => fs.set_reparse(request.scope, file, tag, data)?,
-                _ => fs.delete_reparse(request.scope, file, tag)?,
+                _ => fs.delete_reparse(request.scope, file, tag, data)?,
             }
             none(())
         }
@@ -318,6 +300,36 @@ fn allocated_ranges(file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
     }
     let status = if ranges.len() > room { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
     Ok((status, out))
+}
+
+/// FSCTL_GET_REPARSE_POINT, [MS-FSA] 2.1.5.10.14: what fits, where the header does.
+fn reparse_point(file: &Arc<Open>, ioctl: &IoctlRequest<'_>) -> Output {
+    let (tag, data) = file.fs().reparse(file)?;
+    let (guid, room) = (fscc::reparse_guid_bytes(tag), ioctl.max_output_response as usize);
+    if room < fscc::REPARSE_HEADER_BYTES + guid {
+        return Err(NtStatus::BUFFER_TOO_SMALL.into());
+    }
+    let mut output = Vec::with_capacity(fscc::REPARSE_HEADER_BYTES + data.len());
+    output.put_u32(tag);
+    output.put_u16(data.len().saturating_sub(guid) as u16);
+    output.put_u16(0);
+    output.extend_from_slice(&data);
+    let status = if output.len() > room { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
+    output.truncate(room);
+    Ok((status, output))
+}
+
+/// The tag of a REPARSE_DATA_BUFFER or REPARSE_GUID_DATA_BUFFER, and what follows its header, [MS-FSCC] 2.1.2.2 and 2.1.2.3.
+fn reparse_buffer(input: &[u8]) -> Result<(u32, &[u8]), Fail> {
+    let invalid = |_| Fail::Status(NtStatus::IO_REPARSE_DATA_INVALID);
+    let mut r = Reader::new(input);
+    let (tag, len) = (r.u32().map_err(invalid)?, usize::from(r.u16().map_err(invalid)?));
+    r.skip(2).map_err(invalid)?;
+    let data = r.rest();
+    if data.len() != len + fscc::reparse_guid_bytes(tag) || input.len() > fscc::REPARSE_BUFFER_BYTES_MAX {
+        return Err(NtStatus::IO_REPARSE_DATA_INVALID.into());
+    }
+    Ok((tag, data))
 }
 
 /// FSCTL_FILE_LEVEL_TRIM, [MS-FSA] 2.1.5.10.6: the contents of the whole pages in each range are given up.

@@ -46,6 +46,7 @@ mod persistent_random;
 mod pipes;
 mod planned;
 mod quotas;
+mod reparse_points;
 mod replay;
 mod resilient;
 mod revocation;

@@ -81,6 +81,8 @@ mod planned;
 mod previous;
 #[path = "../conformance/quotas.rs"]
 mod quotas;
+#[path = "../conformance/reparse_points.rs"]
+mod reparse_points;
 #[path = "../conformance/replay.rs"]
 mod replay;
 #[path = "../conformance/resilient.rs"]

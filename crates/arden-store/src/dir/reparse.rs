@@ -7,6 +7,7 @@ use std::{os::fd::BorrowedFd, sync::Arc};
 use arden_wire::{
     access::ATTR_REPARSE_POINT,
     cursor::{Put, Reader},
+    fscc::reparse_guid_bytes,
 };
 
 use super::{
@@ -67,7 +68,8 @@ impl Shared {
         }
         let mut value = Vec::with_capacity(HEADER_BYTES + data.len());
         value.put_u32(tag);
-        value.put_u16(data.len() as u16);
+        // As clients give it: without the GUID of another vendor's tag.
+        value.put_u16(data.len().saturating_sub(reparse_guid_bytes(tag)) as u16);
         value.put_u16(0);
         value.extend_from_slice(data);
         let fd = inode.for_reading(self.proc_fds()).map_err(sys::failure)?;

@@ -4,7 +4,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use arden_auth::{access_for_change, change_descriptor};
-use arden_wire::{FileTime, access::*, dtyp::SecurityDescriptor};
+use arden_wire::{FileTime, access::*, dtyp::SecurityDescriptor, fscc::reparse_guid_bytes};
 
 use super::{BasicInformation, Fs, Open, OpenStat, Operation, notify_filter};
 use crate::{
@@ -173,23 +173,21 @@ impl Fs {
         open.node.streams()
     }
 
+    /// The tag of a reparse point, and what follows the header of its buffer: for the tags of other vendors their GUID first,
+    /// [MS-FSCC] 2.1.2.3.
     pub fn reparse(&self, open: &Arc<Open>) -> Result<(u32, Vec<u8>)> {
         open.node.reparse()
     }
 
-    /// FSCTL_SET_REPARSE_POINT, [MS-FSA] 2.1.5.10.37.
+    /// FSCTL_SET_REPARSE_POINT, [MS-FSA] 2.1.5.10.37. `data` is as [`Fs::reparse`] tells it.
     pub fn set_reparse(&self, scope: &CommitScope, open: &Arc<Open>, tag: u32, data: &[u8]) -> Result<()> {
         open.check(Operation::SetReparse)?;
-        if tag <= 1 {
-            return Err(StoreError::InvalidReparseTag.into());
-        }
+        let guid = reparse_owner(tag, data)?;
         if open.directory && !open.node.is_empty_directory()? {
             return Err(StoreError::DirectoryNotEmpty.into());
         }
-        if let Ok((old, _)) = open.node.reparse()
-            && old != tag
-        {
-            return Err(StoreError::ReparseTagMismatch.into());
+        if let Ok(there) = open.node.reparse() {
+            check_reparse_owner(&there, tag, guid)?;
         }
         open.node.set_reparse(scope.changes(open), tag, data)?;
         self.set_archive(scope, open, false);
@@ -197,12 +195,11 @@ impl Fs {
         Ok(())
     }
 
-    pub fn delete_reparse(&self, scope: &CommitScope, open: &Arc<Open>, tag: u32) -> Result<()> {
+    /// FSCTL_DELETE_REPARSE_POINT, [MS-FSA] 2.1.5.10.3. Of `data` the GUID counts.
+    pub fn delete_reparse(&self, scope: &CommitScope, open: &Arc<Open>, tag: u32, data: &[u8]) -> Result<()> {
         open.check(Operation::SetReparse)?;
-        let (old, _) = open.node.reparse()?;
-        if old != tag {
-            return Err(StoreError::ReparseTagMismatch.into());
-        }
+        let guid = reparse_owner(tag, data)?;
+        check_reparse_owner(&open.node.reparse()?, tag, guid)?;
         open.node.delete_reparse(scope.changes(open), tag)?;
         self.set_archive(scope, open, false);
         self.report_open(scope, open, ChangeKind::Modified, notify_filter::ATTRIBUTES);
@@ -232,6 +229,28 @@ impl Fs {
         // Also where it may not wait: the breaks have begun.
         Ok(waits?)
     }
+}
+
+/// The GUID of a tag's owner, which the tags of other vendors have and which is not null. Reserved tags are refused.
+fn reparse_owner(tag: u32, data: &[u8]) -> Result<&[u8]> {
+    if tag <= 1 {
+        return Err(StoreError::InvalidReparseTag.into());
+    }
+    match data.get(..reparse_guid_bytes(tag)) {
+        Some(guid) if guid.is_empty() || guid.iter().any(|b| *b != 0) => Ok(guid),
+        _ => Err(StoreError::InvalidReparseData.into()),
+    }
+}
+
+/// Only who gives the tag and the GUID of a reparse point replaces or removes it.
+fn check_reparse_owner(there: &(u32, Vec<u8>), tag: u32, guid: &[u8]) -> Result<()> {
+    if there.0 != tag {
+        return Err(StoreError::ReparseTagMismatch.into());
+    }
+    if !there.1.starts_with(guid) {
+        return Err(StoreError::ReparseGuidMismatch.into());
+    }
+    Ok(())
 }
 
 /// A time that the client gave stays, and so does one with -1; -2 lets operations change it again.

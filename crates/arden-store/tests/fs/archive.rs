@@ -84,7 +84,7 @@ fn reparse_points_set_it() {
     let info = BasicInformation { attributes: ATTR_NORMAL, ..BasicInformation::default() };
     w.fs.set_basic(&f, &info, w.cause()).unwrap();
     assert!(!w.has_archive(&f));
-    w.fs.delete_reparse(&w.scope, &f, TAG).unwrap();
+    w.fs.delete_reparse(&w.scope, &f, TAG, b"").unwrap();
     assert!(w.has_archive(&f), "2.1.5.10.3");
 }
 
@@ -95,7 +95,7 @@ fn directories_keep_theirs_where_only_files_get_it() {
     let sd = w.fs.security(&d, security_info::DACL).unwrap();
     w.fs.set_security(&d, security_info::DACL, &sd, w.cause()).unwrap();
     w.fs.set_reparse(&w.scope, &d, TAG, b"data").unwrap();
-    w.fs.delete_reparse(&w.scope, &d, TAG).unwrap();
+    w.fs.delete_reparse(&w.scope, &d, TAG, b"").unwrap();
     assert!(!w.has_archive(&d));
     let s = w.open(want("d:s"));
     assert!(w.has_archive(&d), "2.1.5.1.2");
