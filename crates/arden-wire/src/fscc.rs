@@ -124,9 +124,9 @@ impl FileMeta {
         out.put_u64(self.file_id);
         out.put_u64(0);
     }
-    /// Appends FileCompressionInformation, [MS-FSCC] 2.4.9, of a file that is not compressed.
+    /// Appends FileCompressionInformation, [MS-FSCC] 2.4.9, of a file that is not compressed: what it takes on disk.
     pub fn put_compression(&self, out: &mut Vec<u8>) {
-        out.put_u64(self.end_of_file);
+        out.put_u64(if self.directory { 0 } else { self.allocation });
         out.put_u64(0);
     }
     /// FileAllInformation, [MS-FSCC] 2.4.2.

@@ -2,7 +2,7 @@
 
 use arden_wire::smb2::info::ea_scan;
 
-use crate::client::*;
+use crate::{client::*, snapshots::on_volumes};
 
 fn both(check: impl Fn(&mut Client, FileId, bool)) {
     for directory in [false, true] {
@@ -106,6 +106,31 @@ fn file_info_query_file_compression_info() {
         let data = c.query(id, file_class::COMPRESSION);
         assert_eq!((data.len(), le_u16(&data, 8)), (16, 0));
     });
+}
+
+/// [MS-FSA] 2.1.5.12.8: whole clusters that are allocated, and nothing of a directory.
+#[test]
+fn compressed_size_is_what_is_allocated() {
+    let lab = Lab::new();
+    let (_volume_lab, _volumes, on_volume) = on_volumes();
+    for mut c in [lab.client(), on_volume] {
+        let f = c.open(want("file")).id;
+        let sizes = |c: &mut Client, id| {
+            let data = c.query(id, file_class::COMPRESSION);
+            (le_u64(&data, 0), le_u64(&c.query(id, file_class::STANDARD), 0))
+        };
+        assert_eq!(sizes(&mut c, f), (0, 0));
+        c.write(f, 0, b"12345");
+        let (compressed, allocated) = sizes(&mut c, f);
+        assert!(compressed >= 512 && compressed % 512 == 0, "{compressed}");
+        assert_eq!(compressed, allocated);
+        // A hole takes nothing.
+        c.fsctl(f, fsctl::SET_SPARSE, &[1], 0);
+        assert_eq!(c.set(f, file_class::END_OF_FILE, &(1u64 << 30).to_le_bytes()), NtStatus::SUCCESS);
+        assert!(sizes(&mut c, f).0 < 1 << 20);
+        let d = c.open(want("directory").directory()).id;
+        assert_eq!(le_u64(&c.query(d, file_class::COMPRESSION), 0), 0);
+    }
 }
 
 /// `FileInfo_Query_FileEaInformation_File_IsEASupported`, `FileInfo_Query_FileEaInformation_Dir_IsEASupported`,
