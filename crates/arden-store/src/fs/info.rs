@@ -106,7 +106,8 @@ impl Fs {
         if update.attributes.is_some() {
             open.wrote.store(false, Ordering::Relaxed);
         }
-        if filter != 0 {
+        // No filter is of a change time; who caches the directory hears of it all the same.
+        if filter != 0 || given(info.change).is_some() {
             self.report_open(cause.scope, open, ChangeKind::Modified, filter);
         }
         Ok(())

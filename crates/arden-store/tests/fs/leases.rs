@@ -117,6 +117,32 @@ fn directory_leases_end_when_children_change() {
     assert_eq!(w.lease_of(&dir), "");
 }
 
+/// [MS-FSA] 2.1.5.15.2, BreakParentOplock: of each time that is given, the change time too, which no watch asks for.
+#[test]
+fn times_that_are_set_end_directory_leases() {
+    type Times = arden_store::fs::BasicInformation;
+    let time = 150_000_000_000_000_000;
+    let given = [
+        Times { change: time, ..Times::default() },
+        Times { creation: time, ..Times::default() },
+        Times { last_access: time, ..Times::default() },
+        Times { last_write: time, ..Times::default() },
+    ];
+    let not_given = [0, -1, -2].map(|t| Times { change: t, last_access: t, last_write: t, ..Times::default() });
+    for (info, breaks) in given.iter().map(|i| (i, true)).chain(not_given.iter().map(|i| (i, false))) {
+        let w = World::new();
+        w.close(w.open(want("d").directory()));
+        let own = w.open(want("d\\f").lease(2, "RWH").parent_lease(1));
+        let other = w.open(want("d\\g"));
+        let _dir = w.open(want("d").directory().lease(1, "RH"));
+        w.told();
+        w.fs.set_basic(&own, info, w.cause()).unwrap();
+        assert!(w.told().is_empty(), "the client's own child: {info:?}");
+        w.fs.set_basic(&other, info, w.cause()).unwrap();
+        assert_eq!(w.told(), if breaks { vec!["lease 1 RH>!"] } else { vec![] }, "{info:?}");
+    }
+}
+
 #[test]
 fn a_deletion_spares_the_directory_lease_only_of_who_asked_and_closed() {
     let how = arden_store::fs::Disposal { delete: true, ..Default::default() };
