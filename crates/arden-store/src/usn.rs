@@ -21,6 +21,7 @@ pub mod reason {
     pub const SECURITY_CHANGE: u32 = 0x800;
     pub const RENAME_OLD_NAME: u32 = 0x1000;
     pub const RENAME_NEW_NAME: u32 = 0x2000;
+    pub const INDEXABLE_CHANGE: u32 = 0x4000;
     pub const BASIC_INFO_CHANGE: u32 = 0x8000;
     pub const HARD_LINK_CHANGE: u32 = 0x1_0000;
     pub const OBJECT_ID_CHANGE: u32 = 0x8_0000;

@@ -225,7 +225,7 @@ impl Fs {
             open.note_promised();
         }
         if open.stream().is_none() {
-            let attributes = (r.attributes & ATTR_SETTABLE) | ATTR_ARCHIVE;
+            let attributes = (r.attributes & ATTR_SETTABLE & !ATTR_NOT_CONTENT_INDEXED) | ATTR_ARCHIVE;
             node.set_basic(by, &BasicUpdate { attributes: Some(attributes), ..BasicUpdate::default() })?;
             if !r.eas.is_empty() {
                 node.set_eas(by, r.eas)?;
@@ -404,7 +404,8 @@ impl Fs {
         let parent_sd = parent.security()?;
         let sd = created_descriptor(&parent_sd, given.as_ref(), directory, r.who);
         // [MS-FSA] 2.1.5.1.1; a store without integrity leaves that one away.
-        let mut attributes = r.attributes & (ATTR_SETTABLE | ATTR_INTEGRITY_STREAM);
+        let mut attributes = r.attributes & (ATTR_SETTABLE | ATTR_INTEGRITY_STREAM) & !ATTR_NOT_CONTENT_INDEXED;
+        attributes |= parent.stat()?.attributes & ATTR_NOT_CONTENT_INDEXED;
         attributes |= if directory { ATTR_DIRECTORY } else { ATTR_ARCHIVE };
         let allocation = r.allocation.filter(|s| *s > 0 && !directory && r.path.stream.is_none());
         if allocation.is_some_and(|s| s > OFFSET_MAX) {

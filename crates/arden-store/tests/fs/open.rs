@@ -1,7 +1,7 @@
 //! Dispositions, options, access and sharing.
 
 use arden_store::error::StoreError;
-use arden_store::fs::{CreateAction, Disposition, lease_state};
+use arden_store::fs::{BasicInformation, CreateAction, Disposition, Opened, lease_state};
 
 use crate::world::*;
 
@@ -252,4 +252,28 @@ fn the_descriptor_decides() {
     let most = w.open(child.access(MAXIMUM_ALLOWED)).granted_access();
     assert_eq!(most & (DELETE | FILE_READ_ATTRIBUTES | READ_CONTROL), DELETE | FILE_READ_ATTRIBUTES | READ_CONTROL);
     assert_eq!(w.fails(want("d\\new").who(&who)), StoreError::AccessDenied);
+}
+
+/// [MS-FSA] 2.1.5.1.1: as the directory has it, whatever is asked for; 2.1.5.1.2: an overwrite clears it.
+#[test]
+fn whether_content_is_indexed_comes_from_the_directory() {
+    let w = World::new();
+    let has = |f: &Opened| f.stat.attributes & ATTR_NOT_CONTENT_INDEXED != 0;
+    let asked = want("plain").attributes(ATTR_NOT_CONTENT_INDEXED | ATTR_HIDDEN);
+    let plain = w.opened(asked.clone());
+    assert_eq!(plain.stat.attributes, ATTR_HIDDEN | ATTR_ARCHIVE);
+    let d = w.open(want("d").directory());
+    let set = |f: &std::sync::Arc<arden_store::fs::Open>, attributes| {
+        let info = BasicInformation { attributes, ..BasicInformation::default() };
+        w.fs.set_basic(f, &info, w.cause()).unwrap();
+    };
+    set(&d, ATTR_NOT_CONTENT_INDEXED);
+    let children = [want("d\\f"), want("d\\sub").directory(), want("d\\sub\\f"), want("d\\sub\\g:s")];
+    for child in children {
+        assert!(has(&w.opened(child.clone())), "{}", child.path);
+    }
+    let f = w.open(want("d\\f"));
+    assert!(!has(&w.opened(want("d\\f").disposition(Disposition::Overwrite).attributes(ATTR_NOT_CONTENT_INDEXED))));
+    set(&f, ATTR_NOT_CONTENT_INDEXED);
+    assert!(has(&w.opened(want("d\\f"))), "what a client sets stays");
 }

@@ -9,6 +9,8 @@ use arden_store::{
     usn::{JournalInfo, Record, reason::*},
 };
 
+use arden_wire::access::ATTR_NOT_CONTENT_INDEXED;
+
 use super::model::{File, Model};
 
 /// A record of this file with at least these reasons.
@@ -166,6 +168,7 @@ fn file_reasons(a: &File, b: &File) -> u32 {
     }
     for (bit, changed) in [
         (BASIC_INFO_CHANGE, a.attributes != b.attributes || a.sparse != b.sparse),
+        (INDEXABLE_CHANGE, (a.attributes ^ b.attributes) & ATTR_NOT_CONTENT_INDEXED != 0),
         (INTEGRITY_CHANGE, a.integrity("") != b.integrity("")),
         (EA_CHANGE, a.eas != b.eas),
         (SECURITY_CHANGE, a.descriptor != b.descriptor),

@@ -13,6 +13,7 @@ use std::{
 
 use arden_lock::{Mutex, ranks};
 use arden_store::usn::{JournalInfo, Record, reason};
+use arden_wire::access::ATTR_NOT_CONTENT_INDEXED;
 
 use crate::{
     disk::{
@@ -269,6 +270,7 @@ fn reasons(t: &Txn<'_>, ino: u64, old: &Inode, new: &Inode) -> VolResult<u32> {
         || (!new.directory && !data && same_place && old.links == new.links && old.last_write != new.last_write);
     for (bit, holds) in [
         (reason::BASIC_INFO_CHANGE, basic),
+        (reason::INDEXABLE_CHANGE, (old.attributes ^ new.attributes) & ATTR_NOT_CONTENT_INDEXED != 0),
         (reason::SECURITY_CHANGE, old.sd != new.sd),
         (reason::INTEGRITY_CHANGE, old.data.integrity != new.data.integrity),
         (reason::OBJECT_ID_CHANGE, old.object_id != new.object_id),

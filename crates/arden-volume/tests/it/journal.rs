@@ -10,7 +10,10 @@ use arden_store::{
     usn::{ChangeJournal, Record, reason::*},
 };
 use arden_volume::{Durability, MemDevice, Volume, VolumeOptions, VolumeStore};
-use arden_wire::{FileTime, access::ATTR_HIDDEN};
+use arden_wire::{
+    FileTime,
+    access::{ATTR_HIDDEN, ATTR_NOT_CONTENT_INDEXED},
+};
 
 struct Lab {
     device: Arc<MemDevice>,
@@ -100,6 +103,8 @@ fn reasons_add_up_until_the_file_is_closed() {
     let a = lab.find("a");
     a.set_end_of_file(None, 10).unwrap();
     a.set_basic(None, &BasicUpdate { attributes: Some(ATTR_HIDDEN), ..Default::default() }).unwrap();
+    let indexed = Some(ATTR_HIDDEN | ATTR_NOT_CONTENT_INDEXED);
+    a.set_basic(None, &BasicUpdate { attributes: indexed, ..Default::default() }).unwrap();
     a.set_eas(None, &[Ea { name: "E".into(), flags: 0, value: vec![1] }]).unwrap();
     a.set_object_id(None, 5).unwrap();
     a.set_security(None, &lab.find("before").security().unwrap()).unwrap();
@@ -114,6 +119,7 @@ fn reasons_add_up_until_the_file_is_closed() {
     for more in [
         DATA_TRUNCATION,
         BASIC_INFO_CHANGE,
+        INDEXABLE_CHANGE,
         EA_CHANGE,
         OBJECT_ID_CHANGE,
         STREAM_CHANGE,
