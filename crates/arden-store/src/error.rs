@@ -110,6 +110,8 @@ store_errors! {
         InvalidReparseData => "the reparse data is not valid",
         /// An open came upon a reparse point whose tag nobody here follows.
         UnknownReparseTag => "nobody handles this reparse point",
+        /// What has a reparse point takes no extended attributes.
+        EasNotSupported => "a reparse point takes no extended attributes",
         /// An extended attribute has a name that such names must not be.
         InvalidEaName => "the name of an extended attribute is not valid",
         /// The range to lock goes over the end of all offsets.

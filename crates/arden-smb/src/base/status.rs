@@ -35,6 +35,7 @@ pub fn of_error(e: StoreError) -> NtStatus {
         StoreError::ReparseGuidMismatch => NtStatus::REPARSE_ATTRIBUTE_CONFLICT,
         StoreError::InvalidReparseData => NtStatus::IO_REPARSE_DATA_INVALID,
         StoreError::UnknownReparseTag => NtStatus::IO_REPARSE_TAG_NOT_HANDLED,
+        StoreError::EasNotSupported => NtStatus::EAS_NOT_SUPPORTED,
         StoreError::InvalidEaName => NtStatus::INVALID_EA_NAME,
         StoreError::InvalidLockRange => NtStatus::INVALID_LOCK_RANGE,
         StoreError::NotLocked => NtStatus::RANGE_NOT_LOCKED,

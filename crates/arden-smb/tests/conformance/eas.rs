@@ -2,7 +2,7 @@
 
 use arden_wire::{fscc::parse_eas, smb2::info::ea_scan::*};
 
-use crate::client::*;
+use crate::{client::*, snapshots::on_volumes};
 
 /// Three attributes of 20 bytes each with what lies between them.
 const THREE: [(&str, &[u8]); 3] = [("ONE", b"1234567"), ("TWO", b"2345678"), ("SIX", b"6789012")];
@@ -77,4 +77,53 @@ fn indexes_and_lists_leave_the_scan_where_it_is() {
         assert_eq!(scan(&mut c, f, at(9, 0), &list, 24), (NtStatus::BUFFER_OVERFLOW, names[..1].to_vec()));
     }
     assert_eq!(scan(&mut c, f, (0, 0), &[], 4096), (NtStatus::SUCCESS, all[1..].to_vec()));
+}
+
+/// FILE_NEED_EA and FILE_NO_EA_KNOWLEDGE, [MS-SMB2] 2.2.13 and [MS-FSA] 2.1.5.1.2. A directory of Linux keeps no such flag.
+#[test]
+fn who_knows_no_attributes_opens_nothing_that_needs_one() {
+    let (_lab, _volumes, mut c) = on_volumes();
+    let unaware = |path: &str| want(path).options(OPT_NO_EA_KNOWLEDGE);
+    for w in [want("file"), want("directory").directory()] {
+        let path = w.name.clone();
+        let f = c.open(w).id;
+        let needed = |flags, value: &[u8]| {
+            let mut list = eas(&[("PLAIN", b"x"), ("NEEDED", value)]);
+            let second = le_u32(&list, 0) as usize;
+            list[second + 4] = flags;
+            list
+        };
+        assert_eq!(c.set(f, file_class::FULL_EA, &needed(0, b"value")), NtStatus::SUCCESS);
+        c.open(unaware(&path).existing());
+        assert_eq!(c.set(f, file_class::FULL_EA, &needed(0x80, b"value")), NtStatus::SUCCESS);
+        assert_eq!(c.fails(unaware(&path).existing()), NtStatus::ACCESS_DENIED, "{path}");
+        c.open(want(&path).existing());
+        c.open(unaware(&format!("{path}:stream")));
+        assert_eq!(c.set(f, file_class::FULL_EA, &needed(0, b"")), NtStatus::SUCCESS);
+        c.open(unaware(&path).existing());
+    }
+    let with = |path: &str| want(path).context(tag::EA_BUFFER, eas(&[("NAME", b"value")]));
+    assert_eq!(c.fails(with("new").options(OPT_NO_EA_KNOWLEDGE)), NtStatus::ACCESS_DENIED);
+    assert_eq!(c.fails(want("new").existing()), NtStatus::OBJECT_NAME_NOT_FOUND);
+    c.open(with("new"));
+}
+
+/// [MS-FSA] 2.1.5.15.6. The other way round a client may: it makes special files of Linux so.
+#[test]
+fn reparse_points_take_no_attributes() {
+    let lab = Lab::new();
+    let (_volume_lab, _volumes, on_volume) = on_volumes();
+    for mut c in [lab.client(), on_volume] {
+        let f = c.open(want("file")).id;
+        assert_eq!(c.set(f, file_class::FULL_EA, &eas(&[("BEFORE", b"x")])), NtStatus::SUCCESS);
+        let point = [&0x8000_0BADu32.to_le_bytes()[..], &[0; 4]].concat();
+        c.fsctl(f, fsctl::SET_REPARSE_POINT, &point, 0);
+        for list in [eas(&[("NAME", b"x")]), eas(&[("BEFORE", b"")])] {
+            assert_eq!(c.set(f, file_class::FULL_EA, &list), NtStatus::EAS_NOT_SUPPORTED);
+        }
+        let (status, names) = scan(&mut c, f, (0, 0), &[], 4096);
+        assert_eq!((status, names), (NtStatus::SUCCESS, vec!["BEFORE".to_string()]));
+        c.fsctl(f, fsctl::DELETE_REPARSE_POINT, &point, 0);
+        assert_eq!(c.set(f, file_class::FULL_EA, &eas(&[("NAME", b"x")])), NtStatus::SUCCESS);
+    }
 }

@@ -362,6 +362,31 @@ fn server_side_copy() {
     }
 }
 
+/// [MS-SMB2] 3.3.5.15.6: a TargetOffset of -1 is the end of the file; others below zero are none.
+#[test]
+fn server_side_copy_to_the_end() {
+    let lab = Lab::new();
+    let (_volume_lab, _volumes, on_volume) = on_volumes();
+    for mut c in [lab.client(), on_volume] {
+        let (_, to, key) = source_and_target(&mut c, b"abcdefgh");
+        c.write(to, 0, b"12345");
+        let log = c.open(want("to").existing().access(FILE_APPEND_DATA | FILE_READ_DATA)).id;
+        for id in [to, log] {
+            let chunks = copy_chunks(&key, &[(0, u64::MAX, 3), (4, u64::MAX, 2)]);
+            let out = c.fsctl(id, fsctl::SRV_COPYCHUNK, &chunks, 12);
+            assert_eq!((le_u32(&out, 0), le_u32(&out, 4), le_u32(&out, 8)), (2, 0, 5));
+        }
+        assert_eq!(c.read(to, 0, 100), b"12345abcefabcef");
+        for offset in [u64::MAX - 1, 1 << 63] {
+            let reply = c.call(&ioctl(to, fsctl::SRV_COPYCHUNK, &copy_chunks(&key, &[(0, 0, 1), (0, offset, 1)]), 12));
+            assert_eq!(reply.status(), INVALID);
+            let out = reply.ioctl_output();
+            assert_eq!((le_u32(out, 0), le_u32(out, 4), le_u32(out, 8)), (256, 1 << 20, 16 << 20));
+        }
+        assert_eq!(c.read(to, 0, 100), b"12345abcefabcef", "nothing was copied");
+    }
+}
+
 #[test]
 fn server_side_copy_refuses() {
     let lab = Lab::new();

@@ -108,6 +108,25 @@ fn file_info_query_file_compression_info() {
     });
 }
 
+/// [MS-FSA] 2.1.5.15.2: the root of a volume is neither hidden nor the system's, whatever is set.
+#[test]
+fn the_root_cannot_be_hidden() {
+    let lab = Lab::new();
+    let (_volume_lab, _volumes, on_volume) = on_volumes();
+    for mut c in [lab.client(), on_volume] {
+        for (path, hidden) in [("", false), ("directory", true)] {
+            let d = c.open(want(path).directory()).id;
+            let attributes = ATTR_HIDDEN | ATTR_SYSTEM | ATTR_NOT_CONTENT_INDEXED;
+            assert_eq!(c.set(d, file_class::BASIC, &basic(0, 0, 0, 0, attributes)), NtStatus::SUCCESS);
+            let told = le_u32(&c.query(d, file_class::BASIC), 32);
+            let kept = if hidden { attributes } else { ATTR_NOT_CONTENT_INDEXED };
+            assert_eq!(told, kept | ATTR_DIRECTORY, "{path:?}");
+            assert_eq!(c.set(d, file_class::BASIC, &basic(0, 0, 0, 0, ATTR_NORMAL)), NtStatus::SUCCESS);
+            assert_eq!(le_u32(&c.query(d, file_class::BASIC), 32), ATTR_DIRECTORY, "{path:?}");
+        }
+    }
+}
+
 /// [MS-FSA] 2.1.5.12.8: whole clusters that are allocated, and nothing of a directory.
 #[test]
 fn compressed_size_is_what_is_allocated() {

@@ -14,6 +14,9 @@ use crate::{
     table::effects::Effects,
 };
 
+/// FILE_NEED_EA, [MS-FSCC] 2.4.16: who does not know of extended attributes may not open the file.
+pub(super) const NEED_EA: u8 = 0x80;
+
 impl Fs {
     /// The store's answer, and what a pending delete changes in it.
     pub fn stat(&self, open: &Arc<Open>) -> Result<OpenStat> {
@@ -78,7 +81,9 @@ impl Fs {
             if (directory && !current.directory) || (current.directory && info.attributes & ATTR_TEMPORARY != 0) {
                 return Err(StoreError::InvalidParameter.into());
             }
-            update.attributes = Some(info.attributes & ATTR_SETTABLE);
+            // The root of a volume is neither hidden nor the system's, unless it has been.
+            let kept = if open.node.path().is_empty() { ATTR_HIDDEN | ATTR_SYSTEM } else { 0 };
+            update.attributes = Some(info.attributes & ATTR_SETTABLE & !kept | current.attributes & kept);
             filter |= notify_filter::ATTRIBUTES;
         }
         let given = |t: i64| (t > 0).then_some(FileTime(t as u64));
@@ -152,8 +157,11 @@ impl Fs {
 
     pub fn set_eas(&self, scope: &CommitScope, open: &Arc<Open>, eas: &[Ea]) -> Result<()> {
         open.check(Operation::WriteEas)?;
-        // [MS-FSCC] 2.4.16: none, or FILE_NEED_EA.
-        if eas.iter().any(|ea| !matches!(ea.flags, 0 | 0x80)) {
+        // [MS-FSA] 2.1.5.15.6.
+        if open.node.stat()?.attributes & ATTR_REPARSE_POINT != 0 {
+            return Err(StoreError::EasNotSupported.into());
+        }
+        if eas.iter().any(|ea| !matches!(ea.flags, 0 | NEED_EA)) {
             return Err(StoreError::InvalidEaName.into());
         }
         open.node.set_eas(scope.changes(open), eas)?;

@@ -14,7 +14,7 @@ use arden_wire::{
 
 use super::{
     CacheGrant, CacheRequest, CreateAction, Disposition, Fs, Open, OpenError, OpenRequest, Opened, Step, SymlinkError,
-    WaitId, access::desired, access::grant_new, data::OFFSET_MAX, freed::check_may_free, notify_filter,
+    WaitId, access::desired, access::grant_new, data::OFFSET_MAX, freed::check_may_free, info::NEED_EA, notify_filter,
 };
 use crate::{
     commit::{Cause, ChangedBy},
@@ -137,6 +137,7 @@ impl Fs {
             return Err(symlink(r, &node, 0)?);
         }
         check_kind(r, stat.directory && !stream)?;
+        check_needs_no_eas(r, &node, &stat)?;
         let made_before = self.made_before(r, &node);
         if r.disposition == Disposition::Create && !made_before {
             return Err(StoreError::NameCollision.into());
@@ -540,12 +541,27 @@ fn validate(r: &OpenRequest<'_>) -> Result<(), StoreError> {
     if o & OPT_NON_DIRECTORY_FILE != 0 && r.path.wants == PathWants::Directory {
         return Err(StoreError::InvalidName);
     }
+    // [MS-SMB2] 2.2.13.
+    if o & OPT_NO_EA_KNOWLEDGE != 0 && !r.eas.is_empty() {
+        return Err(StoreError::AccessDenied);
+    }
     if o & OPT_NO_INTERMEDIATE_BUFFERING != 0
         && map_generic(r.desired_access) & (FILE_APPEND_DATA | FILE_WRITE_DATA) == FILE_APPEND_DATA
     {
         return Err(invalid);
     }
     Ok(())
+}
+
+/// [MS-FSA] 2.1.5.1.2: not for who does not know of extended attributes where one has to be known.
+fn check_needs_no_eas(r: &OpenRequest<'_>, node: &NodeRef, stat: &Stat) -> Result<()> {
+    if r.options & OPT_NO_EA_KNOWLEDGE == 0 || stat.ea_size == 0 || node.stream().is_some() {
+        return Ok(());
+    }
+    match node.eas()?.iter().any(|ea| ea.flags & NEED_EA != 0) {
+        true => Err(StoreError::AccessDenied.into()),
+        false => Ok(()),
+    }
 }
 
 /// What an overwrite does to the file, and the access that it takes.

@@ -31,6 +31,9 @@ const INVALID_VIEW_SIZE: NtStatus = NtStatus(0xC000_001F);
 
 type Output = Result<(NtStatus, Vec<u8>), Fail>;
 
+/// A TargetOffset that is the end of the file, [MS-SMB2] 3.3.5.15.6 and [MS-FSA] 2.1.5.4.
+const AT_END: u64 = u64::MAX;
+
 /// SRV_REQUEST_RESUME_KEY: the key is the FileId and eight zeros.
 pub fn resume_key(open: &SmbOpen, ioctl: &IoctlRequest<'_>) -> Output {
     if ioctl.max_output_response < 32 {
@@ -75,7 +78,7 @@ pub fn copy_chunk(request: &mut Request<'_>, target: &Arc<Open>, ioctl: &IoctlRe
     for _ in 0..count.min(CHUNKS_MAX) {
         let (from, to, len) = (r.u64()?, r.u64()?, r.u32()?);
         r.skip(4)?;
-        over |= len == 0 || len > CHUNK_BYTES_MAX;
+        over |= len == 0 || len > CHUNK_BYTES_MAX || to > i64::MAX as u64 && to != AT_END;
         total += u64::from(len);
         chunks.push((from, to, u64::from(len)));
     }
@@ -103,8 +106,9 @@ fn copy_all(request: &Request<'_>, source: &Arc<Open>, target: &Arc<Open>, chunk
     for (i, (from, to, len)) in chunks.iter().enumerate() {
         let end = source.fs().stat(source)?.stat.end_of_file;
         let fits = from.checked_add(*len).is_some_and(|stop| stop <= end);
+        let to = if *to == AT_END { target.fs().stat(target)?.stat.end_of_file } else { *to };
         let copied = match fits {
-            true => target.fs().copy(source, *from, target, *to, *len, request.cause()).map_err(status::of),
+            true => target.fs().copy(source, *from, target, to, *len, request.cause()).map_err(status::of),
             false => Err(INVALID_VIEW_SIZE),
         };
         match copied {
