@@ -12,6 +12,8 @@ mod channels;
 mod compounds;
 #[path = "../conformance/create.rs"]
 mod create;
+#[path = "../conformance/deletion.rs"]
+mod deletion;
 #[path = "../conformance/directory.rs"]
 mod directory;
 #[path = "../conformance/directory_leases.rs"]

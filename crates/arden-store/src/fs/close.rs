@@ -128,9 +128,10 @@ impl Fs {
         }
         if !how.delete {
             let mut inner = open.file.lock();
-            if !inner.unlinked {
-                self.table.unmark_deleted(&mut inner, open);
+            if inner.unlinked && inner.is_main(open.stream_no) {
+                return Err(StoreError::Deleted.into());
             }
+            self.table.unmark_deleted(&mut inner, open);
             return Ok(Step::Done(()));
         }
         self.check_may_delete(cause.scope, open, how)?;
@@ -149,7 +150,7 @@ impl Fs {
         let step = if wait {
             self.table.wait_among(&mut inner.waiters, &open.owner).map(Step::Wait)
         } else {
-            self.table.mark_deleted(&mut inner, open, how.posix);
+            self.table.mark_deleted(&mut inner, open, Some(how.posix));
             Ok(Step::Done(()))
         };
         open.file.publish(&inner);

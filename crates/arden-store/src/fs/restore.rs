@@ -146,7 +146,7 @@ impl Fs {
     pub fn keep(&self, open: &Arc<Open>) -> KeptOpen {
         let (delete_pending, cache) = {
             let mut inner = open.file.lock();
-            let pending = inner.delete_of(&open.node).map(|i| inner.deletes[i].posix);
+            let pending = inner.delete_of(&open.node).map(|i| inner.deletes[i].goes_with(open.id));
             let main = inner.is_main(open.stream_no);
             let s = inner.at(open.stream_no);
             let kept = s.caches.kept(open.id, open.lease);

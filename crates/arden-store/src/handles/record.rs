@@ -47,7 +47,7 @@ pub struct KeptOpen {
     pub who: Token,
     pub parent_key: Option<u128>,
     pub delete_on_close: bool,
-    /// The file, or the stream, goes with its last open; with `Some(true)` by POSIX rules.
+    /// The file, or the stream, goes with its last open; with `Some(true)` with this one, which asked for it by POSIX rules.
     pub delete_pending: Option<bool>,
     pub cache: KeptCache,
 }

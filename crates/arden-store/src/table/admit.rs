@@ -8,7 +8,7 @@ use super::{
     LeaseHome, OpenTable,
     cache::{Conflict, GrantContext, LeaseId},
     effects::Effects,
-    file::{FileInner, FileState, Newcomer, OpenEntry, PendingDelete, Removal},
+    file::{FileInner, FileState, Newcomer, OpenEntry, Removal},
     open::Open,
     share::{is_lease_stat_open, is_stat_open},
 };
@@ -210,7 +210,7 @@ impl OpenTable {
         let (lease_gone, wake) = s.caches.close(open.id, open.lease, is_stat_open(open.granted));
         let release = s.opens.is_empty() && std::mem::take(&mut s.promised);
         if open.delete_on_close.load(Ordering::Acquire) {
-            self.mark_deleted(&mut inner, open, false);
+            self.mark_deleted(&mut inner, open, None);
         }
         let removal = self.removal(&mut inner, open);
         // Who waits for a file that goes would find its deletion pending: `removed` wakes them.
@@ -244,15 +244,14 @@ impl OpenTable {
         removal
     }
 
-    /// Marks what `open` has open for deletion.
-    pub(crate) fn mark_deleted(&self, inner: &mut FileInner, open: &Open, posix: bool) {
+    /// Marks what `open` has open for deletion, with the rules that it asks for (`posix`), or as it closes.
+    pub(crate) fn mark_deleted(&self, inner: &mut FileInner, open: &Open, posix: Option<bool>) {
         let pending = if !inner.is_main(open.stream_no) {
             inner.at(open.stream_no).delete.replace(open.node.clone()).is_none()
-        } else if !inner.unlinked && inner.delete_of(&open.node).is_none() {
-            inner.deletes.push(PendingDelete { node: open.node.clone(), posix, parent_key: open.parent_key });
-            true
-        } else {
+        } else if inner.unlinked {
             false
+        } else {
+            inner.delete_name(&open.node, open.parent_key, posix.map(|posix| (open.id, posix)))
         };
         if pending {
             self.deletes_pending.fetch_add(1, Ordering::Release);
@@ -273,7 +272,7 @@ impl OpenTable {
     fn removal(&self, inner: &mut FileInner, open: &Open) -> Removal {
         let last = inner.open_count() == 0;
         let (due, rest): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut inner.deletes).into_iter().partition(|d| last || (d.posix && open.stream().is_none()));
+            std::mem::take(&mut inner.deletes).into_iter().partition(|d| last || d.goes_with(open.id));
         inner.deletes = rest;
         if !due.is_empty() {
             inner.unlinked = true;

@@ -51,7 +51,7 @@ pub(crate) struct FileInner {
     pub main: StreamState,
     pub others: Vec<StreamState>,
     last_stream_no: u32,
-    /// Names that go when the file's last open closes (with `posix`: when the deleting one does), each once.
+    /// Names that go when the file's last open closes, or one of their `posix` does, each once.
     pub deletes: Vec<PendingDelete>,
     /// Its name is being or has been taken away.
     pub unlinked: bool,
@@ -71,9 +71,26 @@ pub(crate) struct FileInner {
 #[derive(Clone)]
 pub(crate) struct PendingDelete {
     pub node: NodeRef,
-    pub posix: bool,
+    /// The opens that asked for it by POSIX rules, in order: the name goes with the first of them that closes.
+    pub posix: Vec<OpenId>,
     /// The parent lease key of the open that asked for it.
     pub parent_key: Option<u128>,
+}
+
+impl PendingDelete {
+    /// Whether the name goes when this open closes, whoever else has it open.
+    pub fn goes_with(&self, id: OpenId) -> bool {
+        self.posix.binary_search(&id).is_ok()
+    }
+
+    /// The open asks for the deletion, by POSIX rules or by others: what it asks last counts.
+    pub fn asked_by(&mut self, id: OpenId, posix: bool) {
+        match (self.posix.binary_search(&id), posix) {
+            (Err(at), true) => self.posix.insert(at, id),
+            (Ok(at), false) => drop(self.posix.remove(at)),
+            _ => {}
+        }
+    }
 }
 
 #[derive(Default)]
@@ -279,6 +296,19 @@ impl FileInner {
         }
         let place = node.place();
         self.deletes.iter().position(|d| d.node.place() == place)
+    }
+
+    /// The name of `node` is to be deleted, as an open asks, by POSIX rules or not. Whether it was not before.
+    pub fn delete_name(&mut self, node: &NodeRef, parent_key: Option<u128>, asks: Option<(OpenId, bool)>) -> bool {
+        let before = self.delete_of(node);
+        let at = before.unwrap_or_else(|| {
+            self.deletes.push(PendingDelete { node: node.clone(), posix: Vec::new(), parent_key });
+            self.deletes.len() - 1
+        });
+        if let Some((id, posix)) = asks {
+            self.deletes[at].asked_by(id, posix);
+        }
+        before.is_none()
     }
 
     /// `DeletePending` when nothing may be opened here any more.

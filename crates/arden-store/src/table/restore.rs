@@ -9,7 +9,7 @@ use super::{
     admit::Entered,
     cache::{Kept, LeaseId},
     effects::Effects,
-    file::{FileInner, FileState, OpenEntry, PendingDelete},
+    file::{FileInner, FileState, OpenEntry},
     share::is_stat_open,
 };
 use crate::{
@@ -119,11 +119,8 @@ impl OpenTable {
     fn restore_delete(&self, r: &Restored<'_>, inner: &mut FileInner, stream_no: u32, posix: bool) {
         let marked = if !inner.is_main(stream_no) {
             inner.at(stream_no).delete.replace(r.node.clone()).is_none()
-        } else if inner.delete_of(r.node).is_none() {
-            inner.deletes.push(PendingDelete { node: r.node.clone(), posix, parent_key: r.open.parent_key });
-            true
         } else {
-            false
+            inner.delete_name(r.node, r.open.parent_key, Some((r.open.id, posix)))
         };
         if marked {
             self.deletes_pending.fetch_add(1, Ordering::Release);

@@ -130,6 +130,39 @@ fn posix_deletion_takes_the_name_at_once() {
 }
 
 #[test]
+fn posix_deletion_is_done_by_who_asked() {
+    let w = World::new();
+    let posix = Disposal { posix: true, ..DELETE_IT };
+    let (a, b, c) = (w.open(want("f")), w.open(want("f")), w.open(want("f")));
+    w.fs.set_disposition(&a, posix, w.cause()).unwrap();
+    w.close(b);
+    assert!(w.dir.join("f").exists() && w.fs.stat(&a).unwrap().delete_pending);
+    w.fs.set_disposition(&a, Disposal::default(), w.cause()).unwrap();
+    // Asked for anew by others: nothing is left of what it asked for.
+    w.fs.set_disposition(&c, DELETE_IT, w.cause()).unwrap();
+    w.close(a);
+    assert!(w.dir.join("f").exists());
+    // Who asks in both ways means the last.
+    w.fs.set_disposition(&c, Disposal::default(), w.cause()).unwrap();
+    let a = w.open(want("f"));
+    w.fs.set_disposition(&a, posix, w.cause()).unwrap();
+    w.fs.set_disposition(&a, DELETE_IT, w.cause()).unwrap();
+    w.close(a);
+    assert!(w.dir.join("f").exists());
+    // Each that asked does it, also one whose file was to go already; then nobody takes it back.
+    let kept = w.fs.keep(&c);
+    assert_eq!(kept.delete_pending, Some(false));
+    w.fs.set_disposition(&c, posix, w.cause()).unwrap();
+    assert_eq!(w.fs.keep(&c).delete_pending, Some(true));
+    w.fs.set_disposition(&c, Disposal::default(), w.cause()).unwrap();
+    let a = w.open(want("f"));
+    w.fs.set_disposition(&a, posix, w.cause()).unwrap();
+    w.close(a);
+    assert!(!w.dir.join("f").exists());
+    assert_eq!(w.fs.set_disposition(&c, Disposal::default(), w.cause()).unwrap_err(), StoreError::Deleted);
+}
+
+#[test]
 fn what_cannot_be_deleted() {
     let w = World::new();
     let f = w.open(want("f").access(FILE_READ_DATA));

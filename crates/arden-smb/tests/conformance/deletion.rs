@@ -1,0 +1,62 @@
+//! What is deleted when, by FileDispositionInformation and its Ex form, [MS-FSA] 2.1.5.15.3, 2.1.5.15.4 and 2.1.5.5.
+
+use crate::client::*;
+
+const GUID: u128 = 0xDE1_0001;
+/// Flags of FileDispositionInformationEx, [MS-FSCC] 2.4.12.
+const KEEP: u32 = 0;
+const POSIX: u32 = 1 | 2;
+
+fn dispose(c: &mut Client, id: FileId, flags: u32) -> NtStatus {
+    c.set(id, file_class::DISPOSITION_EX, &flags.to_le_bytes())
+}
+
+#[test]
+fn a_posix_deletion_is_done_by_the_handle_that_asked() {
+    let lab = Lab::new();
+    let mut c = lab.client();
+    let open = |c: &mut Client| c.open(want("file")).id;
+    let (a, b, other) = (open(&mut c), open(&mut c), open(&mut c));
+    assert_eq!(dispose(&mut c, a, POSIX), NtStatus::SUCCESS);
+    c.close(b);
+    assert!(lab.host("file").exists());
+    assert_eq!(c.fails(want("file").existing()), NtStatus::DELETE_PENDING);
+    assert_eq!(dispose(&mut c, a, KEEP), NtStatus::SUCCESS);
+    c.close(a);
+    assert!(lab.host("file").exists());
+    // Taken back once it is done: too late.
+    let a = open(&mut c);
+    assert_eq!(dispose(&mut c, a, POSIX), NtStatus::SUCCESS);
+    c.close(a);
+    assert!(!lab.host("file").exists());
+    assert_eq!(dispose(&mut c, other, KEEP), NtStatus::FILE_DELETED);
+    assert_eq!(c.set(other, file_class::DISPOSITION, &[0]), NtStatus::FILE_DELETED);
+}
+
+/// A crash does not forget who asked: the other persistent handle may be closed first.
+#[test]
+fn who_asked_for_a_posix_deletion_is_kept() {
+    let mut lab = Lab::new();
+    let mut c = lab.ca_client();
+    let names = ["first", "second"];
+    let mut ids = Vec::new();
+    for (i, name) in names.into_iter().enumerate() {
+        let guid = GUID + 2 * i as u128;
+        let asks = c.open(want(name).persistent(guid, 0)).id;
+        let other = c.open(want(name).persistent(guid + 1, 0)).id;
+        assert_eq!(dispose(&mut c, asks, POSIX), NtStatus::SUCCESS);
+        ids.push((guid, asks, other));
+    }
+    c.disconnect();
+    lab.crash();
+    let mut c = lab.ca_again(c.guid);
+    for (name, (guid, asks, other)) in names.into_iter().zip(ids) {
+        let asks = c.open(want(name).reconnect_persistent(asks, guid)).id;
+        let other = c.open(want(name).reconnect_persistent(other, guid + 1)).id;
+        let (one, two) = if name == "first" { (other, asks) } else { (asks, other) };
+        c.close(one);
+        assert_eq!(lab.host(name).exists(), one == other, "{name}");
+        c.close(two);
+        assert!(!lab.host(name).exists(), "{name}");
+    }
+}
