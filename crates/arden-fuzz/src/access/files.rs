@@ -349,12 +349,6 @@ impl World {
         if !reply.status().is_success() {
             return Ok(());
         }
-        if ignores && deletes {
-            let there = self.path_of(h.node).and_then(|p| self.lookup(&p).ok()).and_then(|n| n.stat().ok());
-            let n = &mut self.tree.nodes[h.node];
-            // The server may take the attribute away.
-            n.attributes &= there.map_or(!0, |s| s.attributes | !ATTR_READONLY);
-        }
         let key = (h.node, h.stream.clone());
         match (&h.link, h.stream.is_empty(), deletes) {
             (_, false, true) => _ = self.tree.doomed_streams.insert(key),

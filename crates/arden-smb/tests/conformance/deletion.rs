@@ -6,6 +6,7 @@ const GUID: u128 = 0xDE1_0001;
 /// Flags of FileDispositionInformationEx, [MS-FSCC] 2.4.12.
 const KEEP: u32 = 0;
 const POSIX: u32 = 1 | 2;
+const DELETE_READ_ONLY: u32 = 1 | 0x10;
 
 fn dispose(c: &mut Client, id: FileId, flags: u32) -> NtStatus {
     c.set(id, file_class::DISPOSITION_EX, &flags.to_le_bytes())
@@ -59,4 +60,27 @@ fn who_asked_for_a_posix_deletion_is_kept() {
         c.close(two);
         assert!(!lab.host(name).exists(), "{name}");
     }
+}
+
+/// FILE_DISPOSITION_IGNORE_READONLY_ATTRIBUTE passes the attribute over and leaves it.
+#[test]
+fn a_read_only_file_that_is_deleted_stays_read_only() {
+    let lab = Lab::new();
+    let mut c = lab.client();
+    let attributes = |c: &mut Client, id| le_u32(&c.query(id, file_class::BASIC), 32);
+    let f = c.open(want("file").attributes(ATTR_READONLY)).id;
+    assert_eq!(c.set(f, file_class::LINK, &name_change("other", false)), NtStatus::SUCCESS);
+    assert_eq!(dispose(&mut c, f, 1), NtStatus::CANNOT_DELETE);
+    assert_eq!(dispose(&mut c, f, DELETE_READ_ONLY), NtStatus::SUCCESS);
+    assert_eq!(dispose(&mut c, f, KEEP), NtStatus::SUCCESS);
+    assert_ne!(attributes(&mut c, f) & ATTR_READONLY, 0);
+    assert_eq!(dispose(&mut c, f, DELETE_READ_ONLY | POSIX), NtStatus::SUCCESS);
+    c.close(f);
+    assert!(!lab.host("file").exists());
+    let some = DELETE | FILE_READ_ATTRIBUTES | FILE_WRITE_ATTRIBUTES;
+    let other = c.open(want("other").existing().access(some)).id;
+    assert_ne!(attributes(&mut c, other) & ATTR_READONLY, 0);
+    assert_eq!(dispose(&mut c, other, DELETE_READ_ONLY), NtStatus::SUCCESS);
+    c.close(other);
+    assert!(!lab.host("other").exists());
 }

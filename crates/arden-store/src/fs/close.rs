@@ -8,7 +8,7 @@ use super::{Disposal, Fs, Open, Operation, Step, notify_filter};
 use crate::{
     commit::{Cause, CommitScope},
     error::StoreError,
-    store::{BasicUpdate, ChangeKind, Named, NodeRef, Result},
+    store::{ChangeKind, Named, NodeRef, Result},
     table::{effects::Effects, file::Removal, notify::Told},
 };
 
@@ -134,7 +134,7 @@ impl Fs {
             self.table.unmark_deleted(&mut inner, open);
             return Ok(Step::Done(()));
         }
-        self.check_may_delete(cause.scope, open, how)?;
+        self.check_may_delete(open, how)?;
         let mut fx = Effects::default();
         let mut inner = open.file.lock();
         if how.posix && inner.has_absent_owner(Some(open.id)) {
@@ -163,8 +163,9 @@ impl Fs {
         Ok(step?)
     }
 
-    fn check_may_delete(&self, scope: &CommitScope, open: &Open, how: Disposal) -> Result<()> {
+    fn check_may_delete(&self, open: &Open, how: Disposal) -> Result<()> {
         let stat = open.node.stat()?;
+        // The attribute stays: the file may have other names, and the deletion may be taken back.
         let may_ignore = how.ignore_readonly && open.has(FILE_WRITE_ATTRIBUTES);
         if stat.attributes & ATTR_READONLY != 0 && !may_ignore {
             return Err(StoreError::CannotDelete.into());
@@ -176,11 +177,6 @@ impl Fs {
             if !open.node.is_empty_directory()? {
                 return Err(StoreError::DirectoryNotEmpty.into());
             }
-        }
-        if how.ignore_readonly && stat.attributes & ATTR_READONLY != 0 {
-            let attributes = Some(stat.attributes & ATTR_SETTABLE & !ATTR_READONLY);
-            let update = BasicUpdate { attributes, ..BasicUpdate::default() };
-            open.node.set_basic(scope.changes(open), &update)?;
         }
         Ok(())
     }

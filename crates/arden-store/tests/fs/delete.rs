@@ -1,9 +1,11 @@
 //! Delete on close and pending deletion.
 
+use std::sync::Arc;
+
 use arden_store::{
     dir::{DirOptions, DirStore},
     error::StoreError,
-    fs::{Disposal, Fs, NameChange, OplockLevel, Step},
+    fs::{Disposal, Fs, NameChange, Open, OplockLevel, Step},
     name::NtPath,
 };
 
@@ -160,6 +162,31 @@ fn posix_deletion_is_done_by_who_asked() {
     w.close(a);
     assert!(!w.dir.join("f").exists());
     assert_eq!(w.fs.set_disposition(&c, Disposal::default(), w.cause()).unwrap_err(), StoreError::Deleted);
+}
+
+/// [MS-FSA] 2.1.5.15.4 passes the attribute over, and leaves it: to the file whose deletion is taken back, and to its other names.
+#[test]
+fn a_deletion_that_ignores_the_read_only_attribute_leaves_it() {
+    let w = World::new();
+    let read_only = |open: &Arc<Open>| w.fs.stat(open).unwrap().stat.attributes & ATTR_READONLY != 0;
+    let f = w.open(want("f").attributes(ATTR_READONLY));
+    w.fs.link(&f, &NtPath::parse("g").unwrap(), NameChange::default(), w.cause()).unwrap();
+    for posix in [false, true] {
+        let anyway = Disposal { posix, ignore_readonly: true, ..DELETE_IT };
+        w.fs.set_disposition(&f, anyway, w.cause()).unwrap();
+        assert!(read_only(&f));
+        w.fs.set_disposition(&f, Disposal::default(), w.cause()).unwrap();
+        assert!(read_only(&f));
+    }
+    for name in ["f", "g"] {
+        let open = w.open(want(name).existing().access(DELETE | FILE_READ_ATTRIBUTES | FILE_WRITE_ATTRIBUTES));
+        assert!(read_only(&open), "{name}");
+        assert_eq!(w.fs.set_disposition(&open, DELETE_IT, w.cause()).unwrap_err(), StoreError::CannotDelete);
+        w.fs.set_disposition(&open, Disposal { ignore_readonly: true, ..DELETE_IT }, w.cause()).unwrap();
+        w.close(open);
+        w.fs.close(&w.scope, &f);
+        assert!(!w.dir.join(name).exists(), "{name}");
+    }
 }
 
 #[test]
