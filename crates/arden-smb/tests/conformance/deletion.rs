@@ -1,4 +1,5 @@
-//! What is deleted when, by FileDispositionInformation and its Ex form, [MS-FSA] 2.1.5.15.3, 2.1.5.15.4 and 2.1.5.5.
+//! What is deleted when, by FileDispositionInformation and its Ex form, [MS-FSA] 2.1.5.15.3, 2.1.5.15.4 and 2.1.5.5; and the names of
+//! one file.
 
 use crate::client::*;
 
@@ -83,4 +84,23 @@ fn a_read_only_file_that_is_deleted_stays_read_only() {
     assert_eq!(dispose(&mut c, other, DELETE_READ_ONLY), NtStatus::SUCCESS);
     c.close(other);
     assert!(!lab.host("other").exists());
+}
+
+/// [MS-FSA] 2.1.5.15.12: another name of the same file (TargetExistsSameFile) is no collision; the one that was renamed goes.
+#[test]
+fn a_rename_onto_another_name_of_the_file_takes_the_old_one_away() {
+    let lab = Lab::new();
+    let mut c = lab.client();
+    c.put("other", b"");
+    let f = c.open(want("file")).id;
+    assert_eq!(c.set(f, file_class::LINK, &name_change("link", false)), NtStatus::SUCCESS);
+    assert_eq!(c.set(f, file_class::LINK, &name_change("link", false)), NtStatus::OBJECT_NAME_COLLISION);
+    assert_eq!(c.rename(f, "other", false), NtStatus::OBJECT_NAME_COLLISION);
+    assert_eq!(c.rename(f, "link", false), NtStatus::SUCCESS);
+    assert!(!lab.host("file").exists() && lab.host("link").exists());
+    assert_eq!(le_u32(&c.query(f, file_class::STANDARD), 16), 1, "NumberOfLinks");
+    assert_eq!(c.rename(f, "LINK", false), NtStatus::SUCCESS);
+    assert_eq!(c.set(f, file_class::LINK, &name_change("file", false)), NtStatus::SUCCESS);
+    assert_eq!(c.rename(f, "FILE", false), NtStatus::SUCCESS);
+    assert!(!lab.host("LINK").exists() && !lab.host("file").exists() && lab.host("FILE").exists());
 }

@@ -326,9 +326,12 @@ impl Shared {
         let stat = sys::stat_child(to.pin(), target).map_err(sys::failure)?;
         check_replaceable(&stat)?;
         if stat.key == inode.key {
-            // rename(2) leaves both names of one file. [MS-FSA] 2.1.5.15.12 (TargetExistsSameFile) takes the old one away.
+            // rename(2) leaves both names of one file. [MS-FSA] 2.1.5.15.12 (TargetExistsSameFile) takes the old one away,
+            // and with another spelling (ExactCaseMatch) the other one too, which loses those who have it open.
             rustix::fs::unlinkat(from.pin(), old, AtFlags::empty()).map_err(sys::failure)?;
-            inode.forget_name(to, target);
+            if target != name {
+                inode.forget_name(to, target);
+            }
         } else {
             replace.check(stat.key.file_id())?;
             let replaced = self.table.get(stat.key);

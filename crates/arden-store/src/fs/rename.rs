@@ -21,10 +21,19 @@ struct Target {
     existing: Option<NodeRef>,
 }
 
+/// What stood at the new name of a file.
+enum Stood {
+    Nothing,
+    OtherFile,
+    /// Another name of the file itself, as it was.
+    OtherName(Vec<Named>),
+}
+
 impl Target {
-    /// What was looked at, and nothing else: another file may have come to the name since.
-    fn replaceable(&self, how: NameChange) -> Replace {
-        let existing = self.existing.as_ref().filter(|_| how.replace);
+    /// What was looked at, and nothing else: another file may have come to the name since. Other names of the file itself
+    /// (`same_file`) make way for it without being asked, [MS-FSA] 2.1.5.15.12.
+    fn replaceable(&self, how: NameChange, same_file: bool) -> Replace {
+        let existing = self.existing.as_ref().filter(|_| how.replace || same_file);
         existing.map_or(Replace::Nothing, |node| Replace::Only(node.id()))
     }
 }
@@ -92,13 +101,19 @@ impl Fs {
         };
         let replaced = target.existing.is_some() && !same_file;
         let before = open.node.trail();
-        let replace = target.replaceable(how);
+        let other_name = target.existing.as_ref().filter(|t| same_file && t.place() != open.node.place());
+        let stood = match other_name {
+            Some(name) => Stood::OtherName(name.trail()),
+            None if replaced => Stood::OtherFile,
+            None => Stood::Nothing,
+        };
+        let replace = target.replaceable(how, same_file);
         open.node.rename_replacing(cause.scope.changes(open), &*target.parent, &target.name, replace)?;
         if replaced {
             self.table.unlinks.fetch_add(1, Ordering::AcqRel);
         }
         drop(shut);
-        self.after_rename(cause.scope, open, &before, stays, replaced);
+        self.after_rename(cause.scope, open, &before, stays, &stood);
         Ok(Step::Done(()))
     }
 
@@ -301,7 +316,7 @@ impl Fs {
     }
 
     /// Attributes, notifications and directory leases that follow a rename.
-    fn after_rename(&self, scope: &CommitScope, open: &Open, from: &[Named], stays: bool, replaced: bool) {
+    fn after_rename(&self, scope: &CommitScope, open: &Open, from: &[Named], stays: bool, stood: &Stood) {
         self.set_archive(scope, open, false);
         if !self.is_anybody_watching() {
             return;
@@ -310,10 +325,16 @@ impl Fs {
         let filter = if open.directory { notify_filter::DIR_NAME } else { notify_filter::FILE_NAME };
         let mut woken = Vec::new();
         let mut tell = |changes: &[Told<'_>]| self.watches.report(self.identity(), filter, changes, &mut woken);
-        if replaced {
-            tell(&[(ChangeKind::Removed, &to, None)]);
+        // A name of the file that is spelt so already stays as it is: the old one goes, and none comes.
+        let joins = matches!(stood, Stood::OtherName(name) if *name == to);
+        match stood {
+            Stood::OtherFile => tell(&[(ChangeKind::Removed, &to, None)]),
+            Stood::OtherName(name) if !joins => tell(&[(ChangeKind::Removed, name, None)]),
+            Stood::OtherName(_) | Stood::Nothing => {}
         }
-        if stays {
+        if joins {
+            tell(&[(ChangeKind::Removed, from, None)]);
+        } else if stays {
             tell(&[(ChangeKind::RenamedOld, from, None), (ChangeKind::RenamedNew, &to, None)]);
         } else {
             tell(&[(ChangeKind::Removed, from, None)]);
@@ -497,7 +518,7 @@ impl Fs {
         if let Some(wait) = self.break_handles(open, false, cause)? {
             return Ok(Step::Wait(wait));
         }
-        let replace = target.replaceable(how);
+        let replace = target.replaceable(how, false);
         open.node.link_replacing(cause.scope.changes(open), &*target.parent, &target.name, replace)?;
         if target.existing.is_some() {
             self.table.unlinks.fetch_add(1, Ordering::AcqRel);
@@ -544,9 +565,11 @@ mod tests {
         };
         let target = |existing| Target { parent: store.root(), name: "there".into(), existing };
         let [may, may_not] = [true, false].map(|replace| NameChange { replace, ..NameChange::default() });
-        assert_eq!(target(Some(there.clone())).replaceable(may), Replace::Only(there.id()));
-        assert_eq!(target(Some(there)).replaceable(may_not), Replace::Nothing);
-        assert_eq!(target(None).replaceable(may), Replace::Nothing);
+        let id = there.id();
+        assert_eq!(target(Some(there.clone())).replaceable(may, false), Replace::Only(id));
+        assert_eq!(target(Some(there.clone())).replaceable(may_not, false), Replace::Nothing);
+        assert_eq!(target(Some(there)).replaceable(may_not, true), Replace::Only(id));
+        assert_eq!(target(None).replaceable(may, false), Replace::Nothing);
         // A name that is another's by now is looked at again, and not for ever.
         for (free, expected) in [(3, Ok(3)), (usize::MAX, Err(StoreError::NameCollision.into()))] {
             let mut looks = 0;

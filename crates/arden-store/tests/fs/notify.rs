@@ -3,13 +3,30 @@
 use std::sync::Arc;
 
 use arden_store::{
-    fs::{BasicInformation, Disposal, HeldBytes, Step, notify_filter},
+    fs::{BasicInformation, Disposal, HeldBytes, NameChange, Step, notify_filter},
+    name::NtPath,
     store::ChangeKind,
 };
 
 use crate::world::*;
 
 const NAMES: u32 = notify_filter::FILE_NAME | notify_filter::DIR_NAME;
+
+/// [MS-FSA] 2.1.5.15.12: the other name of the file stays, or is replaced where its spelling changes.
+#[test]
+fn a_name_that_joins_another_of_its_file() {
+    let w = World::new();
+    let d = w.open(want("d").directory().access(FILE_LIST_DIRECTORY));
+    let f = w.open(want("d\\f"));
+    for name in ["d\\g", "d\\h"] {
+        w.fs.link(&f, &NtPath::parse(name).unwrap(), NameChange::default(), w.cause()).unwrap();
+    }
+    assert_eq!(w.changes(&d, NAMES, false), ["wait"]);
+    w.rename(&f, "d\\g", false).unwrap();
+    assert_eq!(w.changes(&d, NAMES, false), ["Removed f"]);
+    w.rename(&f, "d\\H", false).unwrap();
+    assert_eq!(w.changes(&d, NAMES, false), ["Removed h", "RenamedOld g", "RenamedNew H"]);
+}
 
 /// For watches whose bytes nobody bounds.
 fn uncounted() -> Arc<dyn HeldBytes> {

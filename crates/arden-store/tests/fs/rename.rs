@@ -220,6 +220,36 @@ fn no_name_is_added_to_a_directory_that_is_to_be_deleted() {
     assert_eq!(w.fails(want("d").existing()), StoreError::NotFound);
 }
 
+/// [MS-FSA] 2.1.5.15.12: a collision is one with another file's name (TargetExistsSameFile).
+#[test]
+fn a_name_joins_another_of_its_file_unasked() {
+    for (to, replace) in [("g", false), ("G", false), ("d\\h", false), ("d\\H", false), ("g", true), ("G", true)] {
+        let w = World::new();
+        w.close(w.open(want("d").directory()));
+        w.close(w.open(want("other")));
+        let f = w.open(want("f"));
+        for name in ["g", "d\\h"] {
+            w.fs.link(&f, &NtPath::parse(name).unwrap(), NameChange::default(), w.cause()).unwrap();
+        }
+        let (same, onto) = (w.open(want("f").existing()), w.open(want(to).existing()));
+        assert_eq!(w.rename(&f, "other", false).unwrap_err(), StoreError::NameCollision);
+        assert!(matches!(w.rename(&f, to, replace), Ok(Step::Done(()))), "{to}");
+        let shown = [w.fs.path(&f), w.fs.path(&same)];
+        assert_eq!(shown, [to, to]);
+        assert_eq!(w.fs.stat(&f).unwrap().stat.links, 2, "{to}");
+        assert_eq!(w.fails(want("f").existing()), StoreError::NotFound);
+        assert_eq!(w.open(want(to).existing()).file_id(), f.file_id());
+        // Where the spelling changes it is a new name.
+        let delete = Disposal { delete: true, ..Disposal::default() };
+        w.close(f);
+        w.close(same);
+        let _ = w.fs.set_disposition(&onto, delete, w.cause());
+        w.close(onto);
+        let stays = to.ends_with(['G', 'H']);
+        assert_eq!(w.dir.join(to.replace('\\', "/")).exists(), stays, "{to}");
+    }
+}
+
 /// [MS-FSA] 2.1.5.15.12: the link that is replaced is not the one that is there afterwards, though both are of one file.
 #[test]
 fn who_has_the_replaced_name_of_the_same_file_open_does_not_delete_the_new_one() {

@@ -304,7 +304,8 @@ impl Volume {
         let (last, target) = replaced.unzip();
         let old = entry.name.clone();
         t.on_applied(move || {
-            if let Some(target) = target {
+            // Another name of the file itself, spelt so already, stays that of those who have it open, [MS-FSA] 2.1.5.15.12 (ExactCaseMatch).
+            if let Some(target) = target.filter(|t| t.ino != file.ino || t.name != new) {
                 self.tell_moved(target.ino, (to, &target.name), |p| p.gone = true);
             }
             file.moved((from, &old), |p| {
