@@ -213,7 +213,6 @@ fn existing_file(tree: &Tree, plan: &mut Plan, ceiling: u32, who: &Token, c: &Cr
         v.may_refuse_if(c.sd.is_some(), "a descriptor for a stream");
     }
     // A server may let a file go as a whole, whichever of its names is deleted.
-    v.may_refuse_if(tree.doomed.iter().any(|l| tree.leads_to(l, node)), "deletion of another name is pending");
     v.may_refuse_if(tree.doomed_streams.contains(&(node, upper(&c.stream))), "deletion of the stream is pending");
     let read_only = n.attributes & ATTR_READONLY != 0;
     let writes = desired & (acl::WRITE_DATA | acl::APPEND_DATA) != 0;
@@ -291,8 +290,6 @@ pub fn rename(
     v.refuse_if(handle.link.is_none(), "the root of a share");
     v.refuse_if(handle.link.as_ref().is_some_and(|l| tree.doomed.contains(l)), "deletion is pending");
     v.may_refuse_if(handle.delete_on_close, "deletion is pending with a close");
-    let doomed = tree.doomed.iter().any(|l| tree.leads_to(l, handle.node));
-    v.may_refuse_if(doomed, "deletion of another name is pending");
     let Some(parent) = target.parent else {
         v.refuse.push("the root of a share as a name");
         return Move { verdict: v, target, same: false };

@@ -103,31 +103,16 @@ impl World {
         Ok(())
     }
 
-    /// What the end of an open deletes. A server may keep a name until the last open of its file is closed, whichever
-    /// name that was opened by.
+    /// What the end of an open deletes: a name with its own last open, and names that nobody has open with that of the file.
     pub fn after_close(&mut self, handle: &Handle) {
         let World { tree, handles, .. } = self;
         let rest: Vec<&Handle> = handles.iter().flatten().collect();
-        let gone = tree.close(handle, &rest);
+        tree.close(handle, &rest);
         let in_use = rest.iter().any(|h| h.node == handle.node);
-        if in_use {
-            gone.into_iter().for_each(|(link, name)| self.removed_or_kept(link, name, handle.node));
-        } else {
+        if !in_use {
             let links: Vec<_> =
                 self.tree.doomed.iter().filter(|l| self.tree.leads_to(l, handle.node)).cloned().collect();
-            for link in links.into_iter().chain(gone.iter().map(|(l, _)| l.clone())) {
-                self.tree.remove(&link);
-                self.tree.doomed.remove(&link);
-            }
-        }
-    }
-
-    fn removed_or_kept(&mut self, link: (usize, String), name: String, node: usize) {
-        let Some(above) = self.path_of(link.0) else { return };
-        let path = if above.is_empty() { name.clone() } else { format!("{above}\\{name}") };
-        if self.lookup(&path).is_ok() {
-            self.tree.insert(link.0, &name, node);
-            self.tree.doomed.insert(link);
+            links.iter().for_each(|link| self.tree.remove(link));
         }
     }
 

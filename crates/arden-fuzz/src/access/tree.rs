@@ -188,9 +188,7 @@ impl Tree {
     }
 
     /// Takes away what the closing of `handle` deletes; `rest` are the other opens. [MS-FSA] 2.1.5.5.
-    /// Answers the names that went.
-    pub fn close(&mut self, handle: &Handle, rest: &[&Handle]) -> Vec<((NodeId, String), String)> {
-        let mut gone = Vec::new();
+    pub fn close(&mut self, handle: &Handle, rest: &[&Handle]) {
         if handle.delete_on_close && !handle.gone {
             if !handle.stream.is_empty() {
                 self.doomed_streams.insert((handle.node, handle.stream.clone()));
@@ -208,11 +206,8 @@ impl Tree {
         if let Some(link) = &handle.link {
             let link_in_use = rest.iter().any(|h| h.node == handle.node && h.link.as_ref() == Some(link));
             if self.doomed.contains(link) && !link_in_use {
-                let name = self.nodes[link.0].children.get(&link.1).map(|(name, _)| name.clone());
-                gone.extend(name.map(|name| (link.clone(), name)));
                 self.remove(link);
             }
         }
-        gone
     }
 }

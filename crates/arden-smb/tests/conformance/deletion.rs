@@ -104,3 +104,48 @@ fn a_rename_onto_another_name_of_the_file_takes_the_old_one_away() {
     assert_eq!(c.rename(f, "FILE", false), NtStatus::SUCCESS);
     assert!(!lab.host("LINK").exists() && !lab.host("file").exists() && lab.host("FILE").exists());
 }
+
+/// [MS-FSA] 2.1.5.5 phase 3: a name goes with its own last open; the other names of the file are not concerned.
+#[test]
+fn the_deletion_of_a_name_concerns_no_other_name_of_the_file() {
+    for flags in [1, POSIX] {
+        let lab = Lab::new();
+        let mut c = lab.client();
+        let one = c.open(want("one")).id;
+        assert_eq!(c.set(one, file_class::LINK, &name_change("two", false)), NtStatus::SUCCESS);
+        let two = c.open(want("two").existing()).id;
+        assert_eq!(dispose(&mut c, one, flags), NtStatus::SUCCESS);
+        assert_eq!(c.fails(want("one").existing()), NtStatus::DELETE_PENDING);
+        let again = c.open(want("two").existing()).id;
+        c.close(again);
+        c.close(one);
+        assert!(!lab.host("one").exists() && lab.host("two").exists());
+        assert_eq!(c.query(two, file_class::STANDARD)[16..21], [1, 0, 0, 0, 0], "NumberOfLinks and DeletePending");
+        assert_eq!(c.set(two, file_class::LINK, &name_change("one", false)), NtStatus::SUCCESS);
+        assert_eq!(c.rename(two, "three", false), NtStatus::SUCCESS);
+        assert_eq!(c.delete(two), NtStatus::SUCCESS);
+        c.close(two);
+        assert!(lab.host("one").exists() && !lab.host("three").exists());
+    }
+}
+
+/// Each persistent handle keeps what is to become of its own name.
+#[test]
+fn the_deletion_of_one_of_several_names_is_kept() {
+    let mut lab = Lab::new();
+    let mut c = lab.ca_client();
+    let one = c.open(want("one").persistent(GUID, 0)).id;
+    assert_eq!(c.set(one, file_class::LINK, &name_change("two", false)), NtStatus::SUCCESS);
+    let two = c.open(want("two").existing().persistent(GUID + 1, 0)).id;
+    assert_eq!(c.delete(one), NtStatus::SUCCESS);
+    c.disconnect();
+    lab.crash();
+    let mut c = lab.ca_again(c.guid);
+    let one = c.open(want("one").reconnect_persistent(one, GUID)).id;
+    let two = c.open(want("two").reconnect_persistent(two, GUID + 1)).id;
+    assert_eq!(c.query(two, file_class::STANDARD)[20], 0, "DeletePending");
+    c.close(one);
+    assert!(!lab.host("one").exists() && lab.host("two").exists());
+    c.close(two);
+    assert!(lab.host("two").exists());
+}

@@ -9,7 +9,11 @@ use crate::{
     commit::{Cause, CommitScope},
     error::StoreError,
     store::{ChangeKind, Named, NodeRef, Result},
-    table::{effects::Effects, file::Removal, notify::Told},
+    table::{
+        effects::Effects,
+        file::{NameState, Removal},
+        notify::Told,
+    },
 };
 
 impl Fs {
@@ -74,7 +78,7 @@ impl Fs {
         if open.is_closed() || !open.deletes_on_close() || !open.file.has_caching() {
             return Ok(Step::Done(()));
         }
-        if open.file.lock().check_not_deleted(None).is_err() {
+        if open.file.lock().name_of(open) != NameState::Stays {
             return Ok(Step::Done(()));
         }
         Ok(self.break_handles(open, false, cause)?.map_or(Step::Done(()), Step::Wait))
@@ -102,8 +106,7 @@ impl Fs {
                 Err(_) => failed |= node.stream().is_none(),
             }
         }
-        let count = names.iter().filter(|(node, _)| node.stream().is_none()).count();
-        self.table.removed(scope, open, count, failed);
+        self.table.removed(scope, open, failed);
         for (node, trail, parent_key) in gone.into_iter().filter(|_| watched) {
             let (kind, filter) = match node.stream() {
                 Some(_) => (ChangeKind::RemovedStream, notify_filter::STREAM_NAME),
@@ -128,7 +131,7 @@ impl Fs {
         }
         if !how.delete {
             let mut inner = open.file.lock();
-            if inner.unlinked && inner.is_main(open.stream_no) {
+            if inner.is_main(open.stream_no) && inner.name_of(open) == NameState::Gone {
                 return Err(StoreError::Deleted.into());
             }
             self.table.unmark_deleted(&mut inner, open);

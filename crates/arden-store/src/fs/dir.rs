@@ -7,7 +7,7 @@ use crate::{
     error::{NotDone, StoreError},
     name::{NtPath, PathWants, Pattern, may_be_made_short},
     store::{DirEntry, EntryShort, Lookup, Node, Result},
-    table::{Listing, WaitPlace, notify::Watch},
+    table::{Listing, WaitPlace, file::NameState, notify::Watch},
 };
 
 /// What became of an entry of a directory.
@@ -172,7 +172,9 @@ impl Fs {
         });
         let mut waiting = None;
         let changes = watch.query(max_bytes, || {
-            open.file.lock().check_not_deleted(None)?;
+            if open.file.lock().name_of(open) != NameState::Stays {
+                return Err(StoreError::DeletePending.into());
+            }
             let id = self.table.new_wait(&open.owner, WaitPlace::Notify(Arc::downgrade(watch)))?;
             waiting = Some(id);
             Ok(id)

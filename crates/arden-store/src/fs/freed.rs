@@ -36,7 +36,7 @@ impl Fs {
         if open.locks.load(Ordering::Relaxed) > FREED_LOCKS_MAX {
             return true;
         }
-        let goes = open.deletes_on_close() || open.file.lock().check_not_deleted(open.stream()).is_err();
+        let goes = open.deletes_on_close() || open.file.lock().is_to_go(open);
         goes && open.node.stat().is_ok_and(|stat| has_much(&open.node, &stat))
     }
 }

@@ -24,13 +24,11 @@ impl Fs {
         self.show_write_time(open, &mut stat);
         let mut delete_pending = false;
         if self.table.deletes_pending.load(Ordering::Acquire) > 0 {
-            let mut inner = open.file.lock();
+            let inner = open.file.lock();
             // [MS-FSA] 2.1.5.12.27: of the stream, or of the name that it was opened by.
-            delete_pending = match open.stream() {
-                None => inner.unlinked || inner.delete_of(&open.node).is_some(),
-                Some(_) => inner.check_not_deleted(open.stream()).is_err(),
-            };
-            stat.links = stat.links.saturating_sub(inner.deletes.len() as u32);
+            delete_pending = inner.is_to_go(open);
+            let to_go = inner.deletes.iter().filter(|d| d.going.is_none()).count();
+            stat.links = stat.links.saturating_sub(to_go as u32);
         }
         Ok(OpenStat { stat, delete_pending })
     }

@@ -425,7 +425,7 @@ impl Fs {
             return Ok(());
         }
         match self.table.find(parent.id()) {
-            Some(file) => file.lock().check_not_deleted(None),
+            Some(file) => file.lock().check_not_deleted(parent),
             None => Ok(()),
         }
     }

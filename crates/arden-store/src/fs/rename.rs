@@ -11,7 +11,12 @@ use crate::{
     error::{NotDone, StoreError},
     name::{NtPath, PathWants, eq_fold, is_short},
     store::{ChangeKind, Lookup, Named, NodeRef, Replace, Result},
-    table::{Shut, effects::Effects, file::FileState, notify::Told},
+    table::{
+        Shut,
+        effects::Effects,
+        file::{FileState, NameState},
+        notify::Told,
+    },
 };
 
 /// Where a name is to be, and what is there now.
@@ -30,6 +35,11 @@ enum Stood {
 }
 
 impl Target {
+    /// Another name of the file itself stands there.
+    fn other_name(&self, open: &Open) -> Option<&NodeRef> {
+        self.existing.as_ref().filter(|node| node.id() == open.node.id() && node.place() != open.node.place())
+    }
+
     /// What was looked at, and nothing else: another file may have come to the name since. Other names of the file itself
     /// (`same_file`) make way for it without being asked, [MS-FSA] 2.1.5.15.12.
     fn replaceable(&self, how: NameChange, same_file: bool) -> Replace {
@@ -70,7 +80,7 @@ impl Fs {
         if from.is_empty() {
             return Err(StoreError::RootStays.into());
         }
-        if open.file.lock().check_not_deleted(None).is_err() {
+        if open.file.lock().name_of(open) != NameState::Stays {
             return Err(StoreError::AccessDenied.into());
         }
         raced(how, || self.rename_to(open, &from, to, how, cause))
@@ -101,8 +111,7 @@ impl Fs {
         };
         let replaced = target.existing.is_some() && !same_file;
         let before = open.node.trail();
-        let other_name = target.existing.as_ref().filter(|t| same_file && t.place() != open.node.place());
-        let stood = match other_name {
+        let stood = match target.other_name(open) {
             Some(name) => Stood::OtherName(name.trail()),
             None if replaced => Stood::OtherFile,
             None => Stood::Nothing,
@@ -147,6 +156,10 @@ impl Fs {
             },
             None => None,
         };
+        if let Some(name) = target.other_name(open) {
+            // What is renamed would go with it.
+            open.file.lock().check_not_deleted(name)?;
+        }
         if let Some(wait) = self.check_target_parent(open, &target.parent, cause)? {
             return Ok(Step::Wait(wait));
         }
@@ -210,18 +223,18 @@ impl Fs {
             // Opens of it go on without a name.
             if let Some(file) = self.table.find(existing.id()) {
                 let mut inner = file.lock();
-                inner.check_not_deleted(None)?;
+                inner.check_not_deleted(existing)?;
                 if inner.has_absent_owner(None) {
                     return Err(StoreError::HeldByAbsentOwner.into());
                 }
             }
             return Ok(Step::Done(None));
         }
-        match self.table.shut_unused(existing.id()) {
+        match self.table.shut_unused(existing) {
             Ok(shut) => Ok(Step::Done(Some(shut))),
             Err(file) => {
                 let mut inner = file.lock();
-                inner.check_not_deleted(None)?;
+                inner.check_not_deleted(existing)?;
                 let wait = self.break_all_handles(&open.owner, &file, inner, cause)?;
                 Ok(Step::Wait(wait.ok_or(StoreError::TargetInUse)?))
             }
@@ -253,7 +266,7 @@ impl Fs {
     fn check_target_parent(&self, open: &Open, parent: &NodeRef, cause: Cause<'_>) -> Checked {
         let Some(file) = self.table.find(parent.id()) else { return Ok(None) };
         let mut inner = file.lock();
-        inner.check_not_deleted(None)?;
+        inner.check_not_deleted(parent)?;
         let (access, share) = if open.directory {
             (FILE_ADD_SUBDIRECTORY, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE)
         } else {
@@ -488,7 +501,7 @@ impl Fs {
         if to.stream.is_some() {
             return Err(StoreError::InvalidParameter.into());
         }
-        if open.file.lock().check_not_deleted(None).is_err() {
+        if open.file.lock().name_of(open) != NameState::Stays {
             return Err(StoreError::AccessDenied.into());
         }
         // A link keeps the file, and has the rights that its directory gives: not for who may only look at it. Peers open
@@ -503,7 +516,8 @@ impl Fs {
         let target = self.target(to)?;
         self.check_new_name(open, &target)?;
         let same_file = target.existing.as_ref().is_some_and(|t| t.id() == open.node.id());
-        if same_file && how.replace {
+        if let Some(name) = target.existing.as_ref().filter(|_| same_file && how.replace) {
+            open.file.lock().check_not_deleted(name)?;
             cause.scope.relies_on(open);
             return Ok(Step::Done(()));
         }

@@ -15,7 +15,7 @@ use crate::{
     handles::{KeptBreak, KeptCache, KeptLease, KeptOpen},
     name::{NtPath, PathWants},
     store::{Lookup, NodeRef, Result},
-    table::{ANY_COPY, HeldTimes, Restored, effects::Effects},
+    table::{ANY_COPY, HeldTimes, Restored, effects::Effects, file::NameState},
 };
 
 /// An open as it was kept, with what it shares and holds.
@@ -146,7 +146,10 @@ impl Fs {
     pub fn keep(&self, open: &Arc<Open>) -> KeptOpen {
         let (delete_pending, cache) = {
             let mut inner = open.file.lock();
-            let pending = inner.delete_of(&open.node).map(|i| inner.deletes[i].goes_with(open.id));
+            let pending = match inner.name_of(open) {
+                NameState::ToGo(at) => Some(inner.deletes[at].goes_with(open.id)),
+                NameState::Stays | NameState::Gone => None,
+            };
             let main = inner.is_main(open.stream_no);
             let s = inner.at(open.stream_no);
             let kept = s.caches.kept(open.id, open.lease);

@@ -8,7 +8,7 @@ use super::{
     LeaseHome, OpenTable,
     cache::{Conflict, GrantContext, LeaseId},
     effects::Effects,
-    file::{FileInner, FileState, Newcomer, OpenEntry, Removal},
+    file::{FileInner, FileState, NameState, Newcomer, OpenEntry, Removal},
     open::Open,
     share::{is_lease_stat_open, is_stat_open},
 };
@@ -98,7 +98,7 @@ impl OpenTable {
         fx: &mut Effects,
     ) -> Result<Admitted, StoreError> {
         let stream = a.node.stream();
-        inner.check_not_deleted(stream)?;
+        inner.check_not_deleted(a.node)?;
         if inner.shut > 0 {
             return self.wait_until_open(a, inner);
         }
@@ -174,6 +174,7 @@ impl OpenTable {
             lease,
             access: a.granted,
             share: a.share,
+            nameless: false,
             owner_absent: false,
         };
         inner.add_open(stream, entry);
@@ -209,10 +210,10 @@ impl OpenTable {
         s.locks.release(open.id, &mut woken, &mut ended);
         let (lease_gone, wake) = s.caches.close(open.id, open.lease, is_stat_open(open.granted));
         let release = s.opens.is_empty() && std::mem::take(&mut s.promised);
-        if open.delete_on_close.load(Ordering::Acquire) {
+        if open.delete_on_close.load(Ordering::Acquire) && !entry.nameless {
             self.mark_deleted(&mut inner, open, None);
         }
-        let removal = self.removal(&mut inner, open);
+        let removal = self.removal(&mut inner, open, entry.nameless);
         // Who waits for a file that goes would find its deletion pending: `removed` wakes them.
         let goes = !matches!(removal, Removal::Nothing);
         inner.removals += u32::from(goes);
@@ -248,7 +249,7 @@ impl OpenTable {
     pub(crate) fn mark_deleted(&self, inner: &mut FileInner, open: &Open, posix: Option<bool>) {
         let pending = if !inner.is_main(open.stream_no) {
             inner.at(open.stream_no).delete.replace(open.node.clone()).is_none()
-        } else if inner.unlinked {
+        } else if inner.name_of(open) == NameState::Gone {
             false
         } else {
             inner.delete_name(&open.node, open.parent_key, posix.map(|posix| (open.id, posix)))
@@ -261,7 +262,13 @@ impl OpenTable {
     /// What `open` has open stays: its stream, or the name that it was opened by.
     pub(crate) fn unmark_deleted(&self, inner: &mut FileInner, open: &Open) {
         let was = match inner.is_main(open.stream_no) {
-            true => inner.delete_of(&open.node).map(|i| inner.deletes.remove(i)).is_some(),
+            true => match inner.name_of(open) {
+                NameState::ToGo(at) => {
+                    inner.deletes.remove(at);
+                    true
+                }
+                NameState::Stays | NameState::Gone => false,
+            },
             false => inner.at(open.stream_no).delete.take().is_some(),
         };
         if was {
@@ -269,17 +276,13 @@ impl OpenTable {
         }
     }
 
-    fn removal(&self, inner: &mut FileInner, open: &Open) -> Removal {
-        let last = inner.open_count() == 0;
-        let (due, rest): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut inner.deletes).into_iter().partition(|d| last || d.goes_with(open.id));
-        inner.deletes = rest;
+    fn removal(&self, inner: &mut FileInner, open: &Open, nameless: bool) -> Removal {
+        let due = inner.take_names(open, nameless);
         if !due.is_empty() {
-            inner.unlinked = true;
             let s = inner.at(open.stream_no);
             let stream = s.delete.clone().filter(|_| s.opens.is_empty());
             let unless_other = |key: Option<u128>| key.filter(|k| Some(*k) == open.parent_key);
-            let names = due.into_iter().map(|d| (d.node, unless_other(d.parent_key))).collect();
+            let names = due.into_iter().map(|(node, key)| (node, unless_other(key))).collect();
             return Removal::File { names, stream };
         }
         // A stream goes with its own last open, also while others keep a file that is to be deleted: its deletion may be taken back.
@@ -292,8 +295,8 @@ impl OpenTable {
         Removal::Nothing
     }
 
-    /// So many names are gone from the store, or (`failed`) one of them could not be taken away; with 0 it was a stream.
-    pub(crate) fn removed(&self, scope: &CommitScope, open: &Open, names: usize, failed: bool) {
+    /// What `leave` answered is gone from the store, or (`failed`) one of its names could not be taken away.
+    pub(crate) fn removed(&self, scope: &CommitScope, open: &Open, failed: bool) {
         let mut fx = Effects::default();
         let mut inner = open.file.lock();
         inner.removals -= 1;
@@ -301,16 +304,8 @@ impl OpenTable {
         if !inner.is_main(open.stream_no) && inner.at(open.stream_no).delete.take().is_some() {
             self.deletes_pending.fetch_sub(1, Ordering::Release);
         }
+        let names = inner.names_taken(open.id, failed);
         self.deletes_pending.fetch_sub(names, Ordering::Release);
-        if inner.unlinked {
-            // Those that are open go later, also from a file that has other names.
-            let idle = inner.others.iter_mut().filter(|s| s.opens.is_empty());
-            let marked = idle.filter_map(|s| s.delete.take()).count();
-            self.deletes_pending.fetch_sub(marked, Ordering::Release);
-        }
-        if failed {
-            inner.unlinked = false;
-        }
         inner.forget_idle_streams();
         inner.wake(&mut fx);
         drop(inner);

@@ -17,6 +17,7 @@ use super::{
     cache::{Actor, Caches, Clock, LeaseId},
     effects::Effects,
     locks::LockSet,
+    open::Open,
     room::give_back,
     share::{SHARED_ACCESS, ShareCounts, is_stat_open},
     valid::ValidData,
@@ -51,9 +52,9 @@ pub(crate) struct FileInner {
     pub main: StreamState,
     pub others: Vec<StreamState>,
     last_stream_no: u32,
-    /// Names that go when the file's last open closes, or one of their `posix` does, each once.
+    /// Names that are to be deleted, each once.
     pub deletes: Vec<PendingDelete>,
-    /// Its name is being or has been taken away.
+    /// Of a directory, which has one name: that is being or has been taken away.
     pub unlinked: bool,
     /// Calls that wait for a break to end.
     pub waiters: Vec<WaitId>,
@@ -68,13 +69,26 @@ pub(crate) struct FileInner {
     pub write_time: WriteTime,
 }
 
-#[derive(Clone)]
+/// A name that is to be deleted, [MS-FSA] Link.IsDeleted: it goes when the last open of the name closes, whatever others have the
+/// file open by.
 pub(crate) struct PendingDelete {
     pub node: NodeRef,
     /// The opens that asked for it by POSIX rules, in order: the name goes with the first of them that closes.
     pub posix: Vec<OpenId>,
     /// The parent lease key of the open that asked for it.
     pub parent_key: Option<u128>,
+    /// The open that was closed last, whose close takes the name away now.
+    pub going: Option<OpenId>,
+}
+
+/// What becomes of the name that a file was opened by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NameState {
+    Stays,
+    /// It is to be deleted: where it is among [`FileInner::deletes`].
+    ToGo(usize),
+    /// It is being or has been taken away.
+    Gone,
 }
 
 impl PendingDelete {
@@ -115,6 +129,10 @@ pub(crate) struct StreamState {
 const HARMLESS_ACCESS: u32 = FILE_READ_ATTRIBUTES | READ_CONTROL | SYNCHRONIZE;
 
 impl StreamState {
+    pub fn entry(&self, id: OpenId) -> Option<&OpenEntry> {
+        self.opens.binary_search_by_key(&id, |o| o.id).ok().map(|at| &self.opens[at])
+    }
+
     /// Whether this is the stream of that name, in any case.
     fn is_named(&self, name: Option<&str>) -> bool {
         match (self.name.as_deref(), name) {
@@ -139,6 +157,8 @@ pub(crate) struct OpenEntry {
     pub lease: Option<LeaseId>,
     pub access: u32,
     pub share: u32,
+    /// The name that it was opened by is being or has been taken away.
+    pub nameless: bool,
     /// It is persistent, and its client has lost its connection and not come back.
     pub owner_absent: bool,
 }
@@ -302,7 +322,7 @@ impl FileInner {
     pub fn delete_name(&mut self, node: &NodeRef, parent_key: Option<u128>, asks: Option<(OpenId, bool)>) -> bool {
         let before = self.delete_of(node);
         let at = before.unwrap_or_else(|| {
-            self.deletes.push(PendingDelete { node: node.clone(), posix: Vec::new(), parent_key });
+            self.deletes.push(PendingDelete { node: node.clone(), posix: Vec::new(), parent_key, going: None });
             self.deletes.len() - 1
         });
         if let Some((id, posix)) = asks {
@@ -311,12 +331,77 @@ impl FileInner {
         before.is_none()
     }
 
-    /// `DeletePending` when nothing may be opened here any more.
-    pub fn check_not_deleted(&mut self, stream: Option<&str>) -> Result<(), StoreError> {
-        if self.unlinked || !self.deletes.is_empty() || (stream.is_some() && self.stream(stream).delete.is_some()) {
+    /// What becomes of the name that `open` was opened by.
+    pub fn name_of(&self, open: &Open) -> NameState {
+        let entry = self.streams().find(|s| s.no == open.stream_no).and_then(|s| s.entry(open.id));
+        if entry.is_some_and(|e| e.nameless) {
+            return NameState::Gone;
+        }
+        match self.delete_of(&open.node) {
+            Some(at) if self.deletes[at].going.is_some() => NameState::Gone,
+            Some(at) => NameState::ToGo(at),
+            None => NameState::Stays,
+        }
+    }
+
+    /// Whether the name of `open` goes, or the stream that it has open.
+    pub fn is_to_go(&self, open: &Open) -> bool {
+        let stream = self.others.iter().find(|s| s.no == open.stream_no);
+        self.name_of(open) != NameState::Stays || stream.is_some_and(|s| s.delete.is_some())
+    }
+
+    /// `DeletePending` when nothing may be opened by this name, or of this stream, any more.
+    pub fn check_not_deleted(&mut self, node: &NodeRef) -> Result<(), StoreError> {
+        let stream = node.stream();
+        let stream_goes = stream.is_some() && self.stream(stream).delete.is_some();
+        if self.unlinked || stream_goes || self.delete_of(node).is_some() {
             return Err(StoreError::DeletePending);
         }
         Ok(())
+    }
+
+    /// The open `by` was closed, with its name or without: the names that its close takes away, each with the parent lease key of who asked.
+    pub fn take_names(&mut self, by: &Open, nameless: bool) -> Vec<(NodeRef, Option<u128>)> {
+        let last = self.open_count() == 0;
+        let own = self.delete_of(&by.node).filter(|_| !nameless);
+        let due = own.filter(|at| {
+            let d = &self.deletes[*at];
+            d.going.is_none() && (last || d.goes_with(by.id) || !self.has_open(d.node.place()))
+        });
+        let mut names = Vec::new();
+        for (at, d) in self.deletes.iter_mut().enumerate() {
+            // Names that nobody has open go with the file's last open at the latest.
+            if d.going.is_none() && (last || due == Some(at)) {
+                d.going = Some(by.id);
+                self.unlinked |= d.node.is_directory();
+                names.push((d.node.clone(), d.parent_key));
+            }
+        }
+        if let (Some(at), false) = (due, last) {
+            self.set_nameless(self.deletes[at].node.place(), true);
+        }
+        names
+    }
+
+    /// The close of `by` took its names away, or (`failed`) one of them could not be. How many there were.
+    pub fn names_taken(&mut self, by: OpenId, failed: bool) -> usize {
+        let before = self.deletes.len();
+        let went: Vec<_> = self.deletes.extract_if(.., |d| d.going == Some(by)).collect();
+        if failed {
+            self.unlinked = false;
+            went.iter().for_each(|d| self.set_nameless(d.node.place(), false));
+        }
+        before - self.deletes.len()
+    }
+
+    /// Whether anybody has the name open, or a stream by it.
+    fn has_open(&self, place: (u64, String)) -> bool {
+        self.streams().flat_map(|s| &s.opens).any(|o| !o.nameless && o.node.place() == place)
+    }
+
+    fn set_nameless(&mut self, place: (u64, String), nameless: bool) {
+        let opens = self.streams_mut().flat_map(|s| &mut s.opens);
+        opens.filter(|o| o.node.place() == place).for_each(|o| o.nameless = nameless);
     }
 
     /// Whether an open with these rights conflicts with the share modes, [MS-FSA] 2.1.5.1.2.1 and 2.1.5.1.2.2.

@@ -106,6 +106,7 @@ impl OpenTable {
             lease,
             access: r.open.granted,
             share: r.open.share,
+            nameless: false,
             owner_absent: r.persistent,
         };
         inner.add_open(stream, entry);

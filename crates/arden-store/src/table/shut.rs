@@ -8,7 +8,7 @@ use super::{Admission, Admitted, OpenTable, file::FileInner, file::FileState};
 use crate::{
     error::StoreError,
     fs::{Owner, WaitId},
-    store::{FileId, Node},
+    store::{Node, NodeRef},
 };
 
 /// Opens of the file wait until this is dropped. Never kept over a wait: they would wait as long.
@@ -20,15 +20,15 @@ pub(crate) struct Shut<'a> {
 }
 
 impl OpenTable {
-    /// Opens of the file wait from now on. Err: some are there, or its deletion is under way.
-    pub(crate) fn shut_unused(&self, id: FileId) -> Result<Shut<'_>, Arc<FileState>> {
+    /// Opens of the file wait from now on. Err: some are there, or the deletion of this name is under way.
+    pub(crate) fn shut_unused(&self, node: &NodeRef) -> Result<Shut<'_>, Arc<FileState>> {
         loop {
-            let file = self.find_or_add(id);
+            let file = self.find_or_add(node.id());
             let mut inner = file.lock();
             if inner.dead {
                 continue;
             }
-            if inner.open_count() > 0 || inner.unlinked || !inner.deletes.is_empty() {
+            if inner.open_count() > 0 || inner.check_not_deleted(node).is_err() {
                 drop(inner);
                 return Err(file);
             }

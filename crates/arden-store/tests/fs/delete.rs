@@ -11,6 +11,7 @@ use arden_store::{
 
 use crate::world::*;
 
+const REPLACE: NameChange = NameChange { replace: true, posix: false, ignore_readonly: false };
 const DELETE_IT: Disposal = Disposal { delete: true, posix: false, ignore_readonly: false, on_close: false };
 
 #[test]
@@ -77,11 +78,58 @@ fn each_name_is_deleted_for_itself() {
     w.fs.set_disposition(&a, Disposal::default(), w.cause()).unwrap();
     w.fs.set_disposition(&a, DELETE_IT, w.cause()).unwrap();
     w.close(b);
-    assert!(w.dir.join("g").exists(), "with the last open");
+    assert!(w.dir.join("f").exists() && !w.dir.join("g").exists(), "each with its own last open");
     w.close(a);
-    assert!(!w.dir.join("f").exists() && !w.dir.join("g").exists());
+    assert!(!w.dir.join("f").exists());
     w.close(w.open(want("f")));
     assert!(w.dir.join("f").exists(), "nothing is pending any more");
+}
+
+/// [MS-FSA] 2.1.5.5 phase 3: a name goes when nobody has it open any more, whatever others have the file open by.
+#[test]
+fn a_name_goes_with_its_own_last_open() {
+    for posix in [false, true] {
+        let w = World::new();
+        let how = Disposal { posix, ..DELETE_IT };
+        let (a, other) = (w.open(want("f")), w.open(want("f")));
+        w.fs.link(&a, &NtPath::parse("g").unwrap(), NameChange::default(), w.cause()).unwrap();
+        let b = w.open(want("g").existing());
+        w.fs.set_disposition(&a, how, w.cause()).unwrap();
+        // The other name can be opened, linked and renamed meanwhile.
+        assert_eq!(w.fails(want("f").existing()), StoreError::DeletePending);
+        w.close(w.open(want("g").existing()));
+        w.fs.link(&b, &NtPath::parse("h").unwrap(), NameChange::default(), w.cause()).unwrap();
+        let over = w.fs.link(&b, &NtPath::parse("f").unwrap(), REPLACE, w.cause());
+        assert_eq!(over.unwrap_err(), StoreError::DeletePending);
+        assert_eq!(w.rename(&b, "f", true).unwrap_err(), StoreError::DeletePending);
+        assert!(matches!(w.rename(&b, "k", false), Ok(Step::Done(()))));
+        assert_eq!(w.rename(&a, "l", false).unwrap_err(), StoreError::AccessDenied);
+        let stream = w.open(want("k:s"));
+        w.close(a);
+        assert_eq!(w.dir.join("f").exists(), !posix);
+        w.close(w.open(want("K").existing()));
+        if posix {
+            // What has lost its name neither gets it back nor takes it from who has it next.
+            assert_eq!(w.fs.set_disposition(&other, Disposal::default(), w.cause()).unwrap_err(), StoreError::Deleted);
+            w.fs.link(&b, &NtPath::parse("f").unwrap(), NameChange::default(), w.cause()).unwrap();
+            let new = w.open(want("f").existing());
+            w.fs.set_disposition(&other, DELETE_IT, w.cause()).unwrap();
+            assert!(!w.fs.stat(&new).unwrap().delete_pending);
+            assert_eq!(w.fs.stat(&new).unwrap().stat.links, 3);
+            assert_eq!(w.rename(&other, "l", false).unwrap_err(), StoreError::AccessDenied);
+            w.fs.set_disposition(&new, DELETE_IT, w.cause()).unwrap();
+            w.close(new);
+        } else {
+            w.close(other);
+        }
+        assert!(!w.dir.join("f").exists() && w.dir.join("k").exists());
+        // A stream that is open by a name keeps that.
+        w.fs.set_disposition(&b, DELETE_IT, w.cause()).unwrap();
+        w.close(b);
+        assert!(w.dir.join("k").exists());
+        w.close(stream);
+        assert!(!w.dir.join("k").exists() && w.dir.join("h").exists());
+    }
 }
 
 #[test]
