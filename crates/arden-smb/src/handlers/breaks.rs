@@ -22,7 +22,7 @@ pub fn acknowledge(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
             // Of this client as this user: nobody acknowledges another's break.
             let client = request.verified.client;
             // Whoever answers a break has heard of the opens, also where the answer is refused.
-            for id in request.trees.table.lease_opens(client, key) {
+            for id in request.trees.table.lease_opens(client, key)? {
                 if let Some(open) = request.trees.open(id.0) {
                     open.state.lock().replay_eligible = false;
                 }

@@ -52,7 +52,7 @@ impl Continuation for CloseAfterBreak {
 impl CloseAfterBreak {
     fn close(&self, request: &Request<'_>, out: &mut Vec<u8>) -> Handled {
         let open = &self.open;
-        if !request.may_block && open.frees_much() {
+        if !request.may_block && open.closes_long() {
             return Err(Fail::Block);
         }
         if open.has_work() {

@@ -88,7 +88,7 @@ fn on_file(request: &mut Request<'_>, open: &Arc<SmbOpen>, file: &Arc<Open>, ioc
     let none = |()| Ok((NtStatus::SUCCESS, Vec::new()));
     check_ctl_access(file, ioctl.ctl_code)?;
     let mut r = Reader::new(ioctl.input);
-    if takes_long(ioctl.ctl_code) && !request.may_block {
+    if !request.may_block && (takes_long(ioctl.ctl_code) || fs.telling_takes_long(&**file.node())) {
         return Err(Fail::Block);
     }
     match ioctl.ctl_code {

@@ -127,15 +127,12 @@ fn apply(
         };
     }
     // [MS-SMB2] 3.3.5.14.1: one after another; what was unlocked before a failure stays unlocked.
-    for l in locks {
-        if l.flags != lock_flags::UNLOCK {
-            return Err(NtStatus::INVALID_PARAMETER.into());
-        }
-        let range = [LockRange { offset: l.offset, len: l.length, exclusive: false }];
-        file.fs().unlock(file, &range)?;
-        did(&range, true);
-    }
-    Ok(())
+    let unlocks = locks.iter().take_while(|l| l.flags == lock_flags::UNLOCK);
+    let ranges: Vec<_> = unlocks.map(|l| LockRange { offset: l.offset, len: l.length, exclusive: false }).collect();
+    let (gone, result) = file.fs().unlock(file, &ranges);
+    did(&ranges[..gone], true);
+    result?;
+    if ranges.len() < locks.len() { Err(NtStatus::INVALID_PARAMETER.into()) } else { Ok(()) }
 }
 
 fn lock_ranges(locks: &[LockElement]) -> Result<(Vec<LockRange>, bool), Fail> {

@@ -53,13 +53,15 @@ pub fn set_info(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
     let Some(file) = open.file() else {
         return Err(NtStatus::NOT_SUPPORTED.into());
     };
-    if !request.may_block && may_take_long(file, &set) {
+    let is_long =
+        || may_take_long(file, &set) || file.fs().telling_takes_long(&**file.node()) || request.trees.keeps_many(file);
+    if !request.may_block && is_long() {
         return Err(Fail::Block);
     }
     match set.info_type {
         info_type::FILE => match names_set(file, &set)? {
             Some(change) => {
-                let may_take_long = may_take_long(file, &set);
+                let may_take_long = is_long();
                 let wait = ChangeAfterBreak { open: open.clone(), change, may_take_long };
                 let handled = wait.change(request, out);
                 return waiting(handled, wait);

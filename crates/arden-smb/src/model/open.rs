@@ -161,9 +161,9 @@ impl SmbOpen {
     pub fn is_persistent(&self) -> bool {
         matches!(self.state.lock().durability, Durability::Persistent { .. })
     }
-    /// Whether closing it gives back more space than a thread should be kept for.
-    pub fn frees_much(&self) -> bool {
-        self.file().is_some_and(|file| file.fs().closing_frees_much(file))
+    /// Whether closing it takes longer than a thread should be kept that serves others.
+    pub fn closes_long(&self) -> bool {
+        self.file().is_some_and(|file| file.fs().closing_takes_long(file))
     }
     pub fn has_work(&self) -> bool {
         self.work.0.lock().count > 0

@@ -132,8 +132,8 @@ impl Trees {
         let cause = scope.at(self.time().now);
         // An error: no answer is awaited any more, or none was.
         let _ = match open.lease_key {
-            Some(key) => self.table.ack_lease_break(open.client, key, 0, cause).map(drop),
-            None => file.fs().ack_oplock_break(file, OplockLevel::None, cause).map(drop),
+            Some(key) => self.table.ack_lease_break(open.client, key, 0, cause).is_ok(),
+            None => file.fs().ack_oplock_break(file, OplockLevel::None, cause).is_ok(),
         };
     }
 
@@ -143,14 +143,8 @@ impl Trees {
         loop {
             // Before the registered ones: an open that leaves this list is among those by then.
             let opening = self.openings.first_of(&b.opens);
-            let opens = b.opens.iter().filter_map(|id| self.open(id.0));
-            let opens: Vec<_> = opens.map(|open| (open.session(), open)).collect();
-            // A client may be connected to several nodes, one of which it has left without a word: those by which it has these opens.
-            let mut nodes: Vec<_> = opens.iter().filter_map(|(session, _)| Some(session.as_ref()?.node)).collect();
-            nodes.sort_unstable();
-            nodes.dedup();
             let told = Notification::LeaseBreak(b.clone());
-            if nodes.into_iter().any(|node| self.notify_client_at(node, b.client, &told)) {
+            if self.tell_holder(b, &told) {
                 return;
             }
             match opening {
@@ -158,9 +152,9 @@ impl Trees {
                 Some(_) => return,
                 None => {}
             }
+            let opens = b.opens.iter().filter_map(|id| self.open(id.0)).map(|open| (open.session(), open));
             // Where the client is connected, and has not taken them up yet, it is told there. It can answer without them.
-            let (waiting, mut closing): (Vec<_>, Vec<_>) =
-                opens.into_iter().partition(|(_, open)| outlasts(open, b.to));
+            let (waiting, mut closing): (Vec<_>, Vec<_>) = opens.partition(|(_, open)| outlasts(open, b.to));
             if waiting.is_empty() || !self.notify(Recipient::Client(b.client), &told) {
                 closing.extend(waiting);
             }
@@ -169,6 +163,22 @@ impl Trees {
             }
             return;
         }
+    }
+}
+
+impl Trees {
+    /// A client may be connected to several nodes, one of which it has left without a word: it is told by those by which it has these
+    /// opens, that of the latest first. There may be many opens: all are looked at only where it is not told.
+    fn tell_holder(&self, b: &LeaseBreak, told: &Notification) -> bool {
+        let mut asked = Vec::new();
+        let mut nodes = b.opens.iter().rev().filter_map(|id| Some(self.open(id.0)?.session()?.node));
+        nodes.any(|node| {
+            let is_new = !asked.contains(&node);
+            if is_new {
+                asked.push(node);
+            }
+            is_new && self.notify_client_at(node, b.client, told)
+        })
     }
 }
 

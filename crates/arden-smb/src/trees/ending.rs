@@ -15,7 +15,7 @@ const INLINE_OPENS_MAX: usize = 16;
 
 /// Whether closing these keeps a thread for milliseconds.
 fn closes_long(opens: &[Arc<SmbOpen>]) -> bool {
-    opens.len() > INLINE_OPENS_MAX || opens.iter().any(|open| open.frees_much())
+    opens.len() > INLINE_OPENS_MAX || opens.iter().any(|open| open.closes_long())
 }
 
 /// Whether ending this session, or its tree connects, may do so.

@@ -10,6 +10,7 @@ mod commit_scopes;
 mod commit_waits;
 mod compounds;
 mod create;
+mod crowds;
 mod deletion;
 mod directory;
 mod directory_leases;

@@ -7,8 +7,9 @@ use arden_wire::access::*;
 use super::{Disposal, Fs, Open, Operation, Step, notify_filter};
 use crate::{
     commit::{Cause, CommitScope},
-    error::StoreError,
-    store::{ChangeKind, Named, NodeRef, Result},
+    error::{NotDone, StoreError},
+    scope::RequestScope,
+    store::{ChangeKind, Named, Node, NodeRef, Result},
     table::{
         effects::Effects,
         file::{NameState, Removal},
@@ -137,6 +138,7 @@ impl Fs {
             self.table.unmark_deleted(&mut inner, open);
             return Ok(Step::Done(()));
         }
+        open.file.check_crowd()?;
         self.check_may_delete(open, how)?;
         let mut fx = Effects::default();
         let mut inner = open.file.lock();
@@ -194,6 +196,21 @@ impl Fs {
     /// Whether a change has to be told to anybody.
     pub(super) fn is_anybody_watching(&self) -> bool {
         !self.watches.is_empty() || self.table.directory_leases.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether a change of this node takes long to be told: many have leases on its directory.
+    pub fn telling_takes_long(&self, node: &dyn Node) -> bool {
+        self.table.has_many_directory_leases()
+            && node.trail().last().is_some_and(|named| self.table.is_crowded_directory(named.directory))
+    }
+
+    /// Before such a change.
+    ///
+    /// # Errors
+    /// `WouldBlock` where this thread must not wait.
+    pub(super) fn check_telling(&self, node: &dyn Node) -> Result<()> {
+        let is_long = RequestScope::must_not_wait() && self.telling_takes_long(node);
+        if is_long { Err(NotDone::WouldBlock) } else { Ok(()) }
     }
 
     /// A change of what `open` has open.

@@ -56,10 +56,11 @@ impl Fs {
 
     /// Before `open` works on data by a request that may wait: other clients' write caching under the lease key of `open` ends.
     /// `Step::Wait`: call again after `OpenOwner::resume`.
-    pub fn begin_work(&self, open: &Open, cause: Cause<'_>) -> Result<Step<()>, StoreError> {
+    pub fn begin_work(&self, open: &Open, cause: Cause<'_>) -> Result<Step<()>> {
         let Some(lease) = open.lease.filter(|_| open.beside_writer.load(Ordering::Acquire)) else {
             return Ok(Step::Done(()));
         };
+        open.file.check_crowd()?;
         let mut fx = Effects::default();
         let mut inner = open.file.lock();
         let waits = inner.at(open.stream_no).caches.break_beside(lease, self.table.clock(cause.now), &mut fx);
@@ -73,7 +74,7 @@ impl Fs {
         open.file.publish(&inner);
         drop(inner);
         self.table.run(cause.scope, &open.file, fx);
-        step
+        Ok(step?)
     }
 
     /// Whether all of a range could be read: `LockConflict` where a lock is in the way, at the end of the file or behind it.
@@ -96,7 +97,7 @@ impl Fs {
             return Ok(());
         }
         self.check_locks(open, offset, len, true)?;
-        self.contend(open, cause);
+        self.contend(open, cause)?;
         self.delay_write_time(open, cause.now);
         self.keeping_times(cause.scope, open, |by| open.node.write_at(by, offset, data, wait))?;
         open.wrote_to(offset + len);
@@ -133,10 +134,14 @@ impl Fs {
     }
 
     /// Others lose their read caching before data, size or locks change.
-    pub(super) fn contend(&self, open: &Open, cause: Cause<'_>) {
+    ///
+    /// # Errors
+    /// As those of `FileState::check_crowd`.
+    pub(super) fn contend(&self, open: &Open, cause: Cause<'_>) -> Result<()> {
         if !open.file.has_caching() {
-            return;
+            return Ok(());
         }
+        open.file.check_crowd()?;
         self.table.saw(cause.now);
         let mut fx = Effects::default();
         let mut inner = open.file.lock();
@@ -145,6 +150,7 @@ impl Fs {
         open.file.publish(&inner);
         drop(inner);
         self.table.run(cause.scope, &open.file, fx);
+        Ok(())
     }
 
     /// The attributes that follow a change of data or size, and who has to hear of it.
@@ -239,7 +245,7 @@ impl Fs {
     /// [MS-FSA] 2.1.5.15.5.
     pub fn set_end_of_file(&self, open: &Arc<Open>, size: u64, cause: Cause<'_>) -> Result<()> {
         self.check_resize(open, size)?;
-        self.contend(open, cause);
+        self.contend(open, cause)?;
         open.resizing(size, || self.keeping_times(cause.scope, open, |by| open.node.set_end_of_file(by, size)))?;
         self.settle_write_time(cause.scope, open);
         self.modified(cause.scope, open, false);
@@ -251,7 +257,7 @@ impl Fs {
         self.check_resize(open, size)?;
         // What lies in the last cluster stays.
         let size = size.next_multiple_of(CLUSTER_BYTES);
-        self.contend(open, cause);
+        self.contend(open, cause)?;
         self.keeping_times(cause.scope, open, |by| open.node.set_allocation(by, size))?;
         open.note_promised();
         open.cut_to(size);
@@ -295,6 +301,7 @@ impl Fs {
             self.table.wait_is_over(wait);
             return Ok(Step::Done(()));
         }
+        open.file.check_crowd()?;
         if open.locks.load(Ordering::Relaxed) + ranges.len() > self.table.limits().locks_per_open_max {
             return Err(StoreError::InsufficientResources.into());
         }
@@ -332,21 +339,25 @@ impl Fs {
         Ok(Step::Done(()))
     }
 
-    /// In order; those before one that is not locked stay unlocked.
-    pub fn unlock(&self, open: &Arc<Open>, ranges: &[LockRange]) -> Result<(), StoreError> {
-        open.check_open()?;
-        if open.directory {
-            return Err(StoreError::InvalidParameter);
+    /// In order, up to one that is not locked: those before it stay unlocked. How many went.
+    pub fn unlock(&self, open: &Arc<Open>, ranges: &[LockRange]) -> (usize, Result<()>) {
+        match open.check_open().and(if open.directory { Err(StoreError::InvalidParameter) } else { Ok(()) }) {
+            Ok(()) => {}
+            Err(e) => return (0, Err(e.into())),
         }
-        ranges.iter().try_for_each(check_range)?;
+        if let Err(e) = open.file.check_crowd() {
+            return (0, Err(e));
+        }
+        let valid = ranges.iter().take_while(|r| check_range(r).is_ok()).count();
         let mut woken = Vec::new();
         let mut inner = open.file.lock();
-        let (gone, result) = inner.at(open.stream_no).locks.unlock_all(open.id, ranges, &mut woken);
+        let (gone, result) = inner.at(open.stream_no).locks.unlock_all(open.id, &ranges[..valid], &mut woken);
         open.locks.fetch_sub(gone, Ordering::Relaxed);
         open.file.publish(&inner);
         drop(inner);
         self.table.resume(woken);
-        result
+        let result = result.and_then(|()| ranges[valid..].iter().try_for_each(check_range));
+        (gone, result.map_err(NotDone::from))
     }
 
     /// The first `max` of them.
@@ -383,7 +394,7 @@ impl Fs {
         if len == 0 || offset >= end {
             return Ok(());
         }
-        self.contend(open, cause);
+        self.contend(open, cause)?;
         self.delay_write_time(open, cause.now);
         self.keeping_times(cause.scope, open, |by| open.node.zero_range(by, offset, end - offset))?;
         open.zeroed(offset, end);
@@ -457,7 +468,7 @@ impl Fs {
         len: u64,
         cause: Cause<'_>,
     ) -> Result<u64> {
-        self.contend(target, cause);
+        self.contend(target, cause)?;
         self.delay_write_time(target, cause.now);
         let copied = self.keeping_times(cause.scope, target, |by| {
             match target.node.copy_from(by, source, source_offset, offset, len) {
@@ -484,7 +495,7 @@ impl Fs {
     ) -> Result<()> {
         target.check_data(Operation::WriteOver)?;
         self.check_transfer(source, source_offset, target, offset, len)?;
-        self.contend(target, cause);
+        self.contend(target, cause)?;
         Node::clone_from(&*target.node, cause.scope.changes(target), &*source.node, source_offset, offset, len)?;
         target.wrote_to(offset + len);
         self.modified(cause.scope, target, true);

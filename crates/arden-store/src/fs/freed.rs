@@ -1,4 +1,5 @@
-//! What a change gives back: room on the disk, and locks. Where that is much it takes long, and is not done on a thread that serves others.
+//! What a change gives back: room on the disk, and locks. Where that is much it takes long, and is not done on a thread that
+//! serves others.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -31,12 +32,15 @@ pub(super) fn check_may_free(node: &NodeRef, stat: &Stat) -> Result<()> {
 }
 
 impl Fs {
-    /// Whether much is given back when this open is closed: it has many locks, or its file is to be deleted, or has lost its name already.
-    pub fn closing_frees_much(&self, open: &Arc<Open>) -> bool {
-        if open.locks.load(Ordering::Relaxed) > FREED_LOCKS_MAX {
+    /// Whether the close of this open takes long: many wait for what it has or are told of it, or much is given back, as it has many locks, or
+    /// its file is to be deleted, or has lost its name already.
+    pub fn closing_takes_long(&self, open: &Arc<Open>) -> bool {
+        if open.locks.load(Ordering::Relaxed) > FREED_LOCKS_MAX || open.file.is_crowded() {
             return true;
         }
         let goes = open.deletes_on_close() || open.file.lock().is_to_go(open);
+        let tells = goes || open.pending_filter.load(Ordering::Acquire) != 0;
         goes && open.node.stat().is_ok_and(|stat| has_much(&open.node, &stat))
+            || tells && self.telling_takes_long(&*open.node)
     }
 }

@@ -224,6 +224,7 @@ impl Fs {
 
     /// Breaks the handle caching of all but `open`'s own lease, on the file that `open` has open.
     pub(super) fn break_handles(&self, open: &Open, oplocks: bool, cause: Cause<'_>) -> Result<Option<super::WaitId>> {
+        open.file.check_crowd()?;
         let mut fx = Effects::default();
         let mut inner = open.file.lock();
         let mut waits = Ok(None);

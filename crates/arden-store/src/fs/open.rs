@@ -150,6 +150,7 @@ impl Fs {
         check_room(r, &node, false)?;
         if overwrite {
             check_may_free(&node, &stat)?;
+            self.check_telling(&*node)?;
         }
         let admission = Admission {
             id: r.id,
@@ -278,6 +279,7 @@ impl Fs {
         if let Some(wait) = self.table.wait_for_move(r.owner, &*parent, true)? {
             return Ok(Outcome::Wait(wait));
         }
+        self.table.check_crowded_directory(parent.id())?;
         let created_base = base.is_none();
         let by = r.cause.scope.changes_in(self, r.durable);
         let Some((node, base)) = self.create_nodes(by, r, (&parent, name), base, directory)? else {
@@ -504,7 +506,8 @@ impl Fs {
         open: &Arc<Open>,
         to: super::OplockLevel,
         cause: Cause<'_>,
-    ) -> Result<super::OplockLevel, StoreError> {
+    ) -> Result<super::OplockLevel> {
+        open.file.check_crowd()?;
         self.table.saw(cause.now);
         let mut fx = crate::table::effects::Effects::default();
         let mut inner = open.file.lock();
@@ -514,7 +517,7 @@ impl Fs {
         open.file.publish(&inner);
         drop(inner);
         self.table.run(cause.scope, &open.file, fx);
-        level
+        Ok(level?)
     }
 }
 

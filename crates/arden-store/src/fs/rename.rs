@@ -105,6 +105,8 @@ impl Fs {
         if open.directory && (moves_to.id() == open.node.id() || open.node.is_above(moves_to)?) {
             return Err(StoreError::InvalidParameter.into());
         }
+        self.check_telling(&*open.node)?;
+        self.table.check_crowded_directory(target.parent.id())?;
         let shut = match self.check_rename(open, &target, same_file, how, cause)? {
             Step::Done(shut) => shut,
             Step::Wait(wait) => return Ok(Step::Wait(wait)),
@@ -249,6 +251,7 @@ impl Fs {
         mut inner: crate::table::file::FileGuard<'_>,
         cause: Cause<'_>,
     ) -> Checked {
+        file.check_crowd()?;
         let mut fx = Effects::default();
         let mut waits = Ok(None);
         if inner.break_handles(None, true, self.table.clock(cause.now), &mut fx) {
@@ -521,6 +524,7 @@ impl Fs {
             cause.scope.relies_on(open);
             return Ok(Step::Done(()));
         }
+        self.table.check_crowded_directory(target.parent.id())?;
         let shut = match &target.existing {
             None => None,
             Some(_) if same_file => return Err(StoreError::NameCollision.into()),

@@ -31,7 +31,7 @@ impl Fs {
     pub fn revert_stream(&self, open: &Arc<Open>, name: &str, cause: Cause<'_>) -> Result<()> {
         open.check(Operation::RevertStream)?;
         self.check_locks(open, 0, OFFSET_MAX, true)?;
-        self.contend(open, cause);
+        self.contend(open, cause)?;
         self.keeping_times(cause.scope, open, |by| open.node.revert_stream(by, name))?;
         open.all_valid();
         self.settle_write_time(cause.scope, open);

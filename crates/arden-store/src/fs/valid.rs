@@ -86,7 +86,7 @@ impl Fs {
         if open.directory || stat.attributes & (ATTR_SPARSE | ATTR_COMPRESSED) != 0 || !possible.contains(&size) {
             return Err(StoreError::InvalidParameter.into());
         }
-        self.contend(open, cause);
+        self.contend(open, cause)?;
         open.wrote_to(size);
         Ok(())
     }

@@ -58,10 +58,10 @@ pub(crate) enum Admitted {
 }
 
 impl OpenTable {
-    pub(crate) fn admit(&self, a: &Admission<'_>) -> Result<Admitted, StoreError> {
+    pub(crate) fn admit(&self, a: &Admission<'_>) -> Result<Admitted> {
         if self.open_count.fetch_add(1, Ordering::Relaxed) >= self.limits.opens_max {
             self.open_count.fetch_sub(1, Ordering::Relaxed);
-            return Err(StoreError::TooManyOpens);
+            return Err(StoreError::TooManyOpens.into());
         }
         let admitted = self.try_admit(a);
         if !matches!(admitted, Ok(Admitted::In(_))) {
@@ -70,9 +70,10 @@ impl OpenTable {
         admitted
     }
 
-    fn try_admit(&self, a: &Admission<'_>) -> Result<Admitted, StoreError> {
+    fn try_admit(&self, a: &Admission<'_>) -> Result<Admitted> {
         loop {
             let file = self.find_or_add(a.node.id());
+            file.check_crowd()?;
             let mut fx = Effects::default();
             let mut inner = file.lock();
             if inner.dead {
@@ -86,7 +87,7 @@ impl OpenTable {
             if idle {
                 self.forget_if_idle(&file);
             }
-            return result;
+            return Ok(result?);
         }
     }
 

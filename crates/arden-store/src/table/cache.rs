@@ -269,6 +269,11 @@ impl Caches {
         Caches { grants: Vec::new() }
     }
 
+    /// Oplocks and leases, those of which nothing is left too.
+    pub fn len(&self) -> usize {
+        self.grants.len()
+    }
+
     /// Whether anybody may cache reads without being alone: then writes have to look.
     pub fn any_caching(&self) -> bool {
         self.grants.iter().any(|g| g.state != 0)

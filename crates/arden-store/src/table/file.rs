@@ -39,6 +39,8 @@ pub(crate) struct FileState {
     caching: AtomicBool,
     /// Not all data of some stream is valid: writes have to look.
     pub valid_ends: AtomicBool,
+    /// Many cache it or wait for it: see `table::crowd`.
+    pub crowded: AtomicBool,
     /// `FileInner::write_time` may be other than the stored one.
     write_time: AtomicBool,
     /// It has been among `OpenTable::deadlines`.
@@ -193,6 +195,7 @@ impl FileState {
             inner: Mutex::new(FileInner::default()),
             locks: AtomicUsize::new(0),
             caching: AtomicBool::new(false),
+            crowded: AtomicBool::new(false),
             valid_ends: AtomicBool::new(false),
             write_time: AtomicBool::new(false),
             is_listed: AtomicBool::new(false),
@@ -224,6 +227,7 @@ impl FileState {
         self.locks.store(locks, Ordering::Release);
         let caching = inner.main.caches.any_caching() || inner.others.iter().any(|s| s.caches.any_caching());
         self.caching.store(caching, Ordering::Release);
+        self.publish_crowd(inner);
     }
 }
 

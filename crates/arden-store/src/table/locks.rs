@@ -56,6 +56,11 @@ impl LockSet {
         self.by_open.len()
     }
 
+    /// Locks that are waited for.
+    pub fn waiting(&self) -> usize {
+        self.pending.len()
+    }
+
     pub fn count_of(&self, open: OpenId) -> usize {
         self.of_open(open).count()
     }

@@ -6,6 +6,7 @@
 
 mod admit;
 pub(crate) mod cache;
+mod crowd;
 pub(crate) mod effects;
 pub(crate) mod file;
 mod ids;
@@ -36,6 +37,7 @@ use arden_wire::FileTime;
 
 pub(crate) use admit::{Admission, Admitted, Entered};
 use cache::{Clock, LeaseId};
+use crowd::check_few;
 use effects::{Effect, Effects};
 use file::{FileState, OpenEntry, StreamState};
 use ids::OpenIds;
@@ -278,11 +280,17 @@ impl OpenTable {
     }
 
     /// [MS-SMB2] 3.3.1.12 Lease.LeaseOpens.
-    pub fn lease_opens(&self, client: ClientId, key: u128) -> Vec<OpenId> {
+    ///
+    /// # Errors
+    /// `WouldBlock` where these are many, or the file has many leases, and this thread must not wait.
+    pub fn lease_opens(&self, client: ClientId, key: u128) -> Result<Vec<OpenId>> {
         let id = LeaseId { client, key };
-        let Some((file, stream_no)) = self.lease_home(id) else { return Vec::new() };
+        let Some((file, stream_no)) = self.lease_home(id) else { return Ok(Vec::new()) };
+        file.check_crowd()?;
         let mut inner = file.lock();
-        inner.at(stream_no).caches.opens_of(id).to_vec()
+        let opens = inner.at(stream_no).caches.opens_of(id);
+        check_few(opens.len())?;
+        Ok(opens.to_vec())
     }
 
     /// The caller does not want `wait` any more; it will not be resumed.

@@ -25,7 +25,7 @@ fn size(w: &World, path: &str) -> u64 {
 }
 
 /// Refused to a thread that must not wait, with nothing done; done on another.
-fn asked_twice<T>(what: &str, much: bool, ask: impl Fn() -> Result<T, NotDone>, unchanged: impl Fn()) {
+pub fn asked_twice<T>(what: &str, much: bool, ask: impl Fn() -> Result<T, NotDone>, unchanged: impl Fn()) {
     let first = {
         let _scope = RequestScope::begin_without_waiting();
         ask()
@@ -92,23 +92,23 @@ fn who_closes_a_file_learns_whether_that_frees_much() {
     };
     for (bytes, much) in [(MUCH, true), (1 << 20, false)] {
         let f = made(&w, "f", bytes);
-        assert!(!w.fs.closing_frees_much(&f), "it stays");
+        assert!(!w.fs.closing_takes_long(&f), "it stays");
         delete(&f, false);
-        assert_eq!(w.fs.closing_frees_much(&f), much);
+        assert_eq!(w.fs.closing_takes_long(&f), much);
         w.close(f);
         w.close(made(&w, "f:s", bytes));
         let f = w.open(want("f"));
         delete(&f, false);
-        assert_eq!(w.fs.closing_frees_much(&f), much, "a large stream goes with it");
+        assert_eq!(w.fs.closing_takes_long(&f), much, "a large stream goes with it");
         w.close(f);
         let (f, other) = (made(&w, "f", bytes), w.open(want("f")));
         delete(&f, true);
         w.close(f);
-        assert_eq!(w.fs.closing_frees_much(&other), much, "it has lost its name already");
+        assert_eq!(w.fs.closing_takes_long(&other), much, "it has lost its name already");
         w.close(other);
         w.close(made(&w, "f", bytes));
         let f = w.open(want("f").options(OPT_DELETE_ON_CLOSE));
-        assert_eq!(w.fs.closing_frees_much(&f), much);
+        assert_eq!(w.fs.closing_takes_long(&f), much);
         w.close(f);
     }
 }
@@ -140,11 +140,11 @@ fn and_whether_it_has_many_locks() {
     let w = World::new();
     let f = w.open(want("f"));
     for first in (0..10_000).step_by(2000) {
-        assert!(!w.fs.closing_frees_much(&f), "{first}");
+        assert!(!w.fs.closing_takes_long(&f), "{first}");
         let one = |n: u64| LockRange { offset: n * 2, len: 1, exclusive: true };
         let ranges: Vec<_> = (first..first + 2000).map(one).collect();
         assert!(matches!(w.fs.lock(&f, &ranges, true, w.cause()), Ok(Step::Done(()))));
     }
-    assert!(w.fs.closing_frees_much(&f));
+    assert!(w.fs.closing_takes_long(&f));
     w.close(f);
 }

@@ -19,8 +19,8 @@ fn locks_forbid_io_of_others() {
     assert_eq!(w.write(&b, 19, &[0]), Err(StoreError::LockConflict.into()));
     assert_eq!(w.read(&b, 0, 10).unwrap().len(), 10);
     w.write(&a, 10, &[2]).unwrap();
-    w.fs.unlock(&a, &[range(10, 10, true)]).unwrap();
-    assert_eq!(w.fs.unlock(&a, &[range(10, 10, true)]), Err(StoreError::NotLocked));
+    w.fs.unlock(&a, &[range(10, 10, true)]).1.unwrap();
+    assert_eq!(w.fs.unlock(&a, &[range(10, 10, true)]).1, Err(StoreError::NotLocked.into()));
     // A shared lock keeps everybody from writing, its owner too.
     assert!(w.fs.lock(&a, &[range(0, 5, false)], true, w.cause()).is_ok());
     assert_eq!(w.write(&a, 0, &[3]), Err(StoreError::LockConflict.into()));
@@ -42,7 +42,7 @@ fn several_ranges_are_all_or_none() {
     assert_eq!(w.fs.lock(&a, &wrap, true, w.cause()).unwrap_err(), StoreError::InvalidLockRange);
     // Unlocking stops where it fails.
     let result = w.fs.unlock(&b, &[range(0, 5, true), range(1, 1, true), range(20, 5, true)]);
-    assert_eq!(result, Err(StoreError::NotLocked));
+    assert_eq!(result, (1, Err(StoreError::NotLocked.into())));
     assert_eq!(w.table.opens().iter().map(|o| o.locks).collect::<Vec<_>>(), [0, 1]);
 }
 
@@ -54,7 +54,7 @@ fn waiting_locks_come_when_the_way_is_free() {
     w.fs.lock(&a, &r, true, w.cause()).unwrap();
     let Ok(Step::Wait(first)) = w.fs.lock(&b, &r, false, w.cause()) else { panic!() };
     let Ok(Step::Wait(second)) = w.fs.lock(&c, &r, false, w.cause()) else { panic!() };
-    w.fs.unlock(&a, &r).unwrap();
+    w.fs.unlock(&a, &r).1.unwrap();
     assert_eq!(w.told(), [format!("resume {}", first.0)]);
     assert!(matches!(w.fs.lock(&b, &r, false, w.cause()), Ok(Step::Done(()))));
     w.close(b);

@@ -3,6 +3,7 @@
 mod archive;
 mod commits;
 mod cost;
+mod crowd;
 mod delete;
 mod freed;
 mod hooked;

@@ -37,7 +37,7 @@ fn limits_have_names() {
     let range = |offset| LockRange { offset, len: 1, exclusive: true };
     assert!(w.fs.lock(&a, &[range(0), range(1)], true, w.cause()).is_ok());
     assert_eq!(w.fs.lock(&a, &[range(2)], true, w.cause()).unwrap_err(), StoreError::InsufficientResources);
-    w.fs.unlock(&a, &[range(0)]).unwrap();
+    w.fs.unlock(&a, &[range(0)]).1.unwrap();
     assert!(w.fs.lock(&a, &[range(2)], true, w.cause()).is_ok());
     // One call may wait, the next one is refused, and cancelling makes room.
     let first = w.waits(&want("b"));

@@ -195,7 +195,7 @@ fn a_renamed_stream_is_the_same_stream() {
     w.fs.lock(&a, &range, true, w.cause()).unwrap();
     let b = w.open(want("f:two").existing().access(FILE_READ_DATA));
     assert_eq!(w.read(&b, 0, 4), Err(StoreError::LockConflict.into()));
-    w.fs.unlock(&a, &range).unwrap();
+    w.fs.unlock(&a, &range).1.unwrap();
     assert_eq!(w.read(&b, 0, 4).unwrap(), b"data");
     // The old name is free for another stream.
     let c = w.open(want("f:one").disposition(arden_store::fs::Disposition::Create).share(0));
