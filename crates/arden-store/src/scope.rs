@@ -16,6 +16,7 @@ static LAST: AtomicU64 = AtomicU64::new(0);
 thread_local! {
     static CURRENT: Cell<u64> = const { Cell::new(0) };
     static MUST_NOT_WAIT: Cell<bool> = const { Cell::new(false) };
+    static WEIGHT: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Lasts until it is dropped, on the thread that began it.
@@ -29,6 +30,7 @@ impl RequestScope {
     /// Begins a scope. A scope that lasts already on this thread ends.
     pub fn begin() -> RequestScope {
         CURRENT.set(LAST.fetch_add(1, Ordering::Relaxed) + 1);
+        WEIGHT.set(0);
         RequestScope(PhantomData)
     }
 
@@ -42,6 +44,17 @@ impl RequestScope {
     /// Whether this thread's scope began with [`RequestScope::begin_without_waiting`].
     pub fn must_not_wait() -> bool {
         MUST_NOT_WAIT.get()
+    }
+
+    /// The request at hand takes as much longer than most as `weight` further requests would.
+    pub fn weigh(weight: usize) {
+        WEIGHT.set(WEIGHT.get().saturating_add(weight));
+    }
+
+    /// What the requests of this thread's scope, or of the last one that ended, weigh beside what their commands say: who serves
+    /// others on the thread gives them their turn by it.
+    pub fn weight() -> usize {
+        WEIGHT.get()
     }
 
     /// The scope's number, different for each scope; None outside of any.

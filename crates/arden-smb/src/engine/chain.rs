@@ -361,6 +361,7 @@ impl State {
 
     /// Whether the rest of a compound is for a thread that may block, when it has done so much here.
     fn has_done_enough(&self, out: &[u8], weight: usize) -> bool {
+        let weight = weight + RequestScope::weight();
         let bytes = self.frame.start.map_or(0, |at| out.len() - at);
         weight >= INLINE_WEIGHT_MAX || weight > 0 && bytes > INLINE_ANSWER_BYTES_MAX
     }

@@ -286,10 +286,13 @@ impl OwnerLink {
         let mut cost = 0;
         while cost < TURN_COST {
             let Some((lane, work)) = lanes.next(|work| self.admit(work)) else { return false };
-            let of_this = work.cost();
+            let mut of_this = work.cost();
             match work {
                 Task::Run(job) if self.is_given_up(&job) => self.forget(*job),
-                Task::Run(job) => self.run(job, false),
+                Task::Run(job) => {
+                    self.run(job, false);
+                    of_this += RequestScope::weight();
+                }
                 Task::SessionEnd { serial, keep_durable } => {
                     let gone = {
                         let mut state = self.state.lock();
@@ -590,7 +593,8 @@ impl OwnerLink {
                 drop(scope);
                 return self.finish(job, may_block);
             }
-            if !may_block && (done >= INLINE_WEIGHT_MAX || job.answers.len() > INLINE_ANSWER_BYTES_MAX) {
+            let weight = done + RequestScope::weight();
+            if !may_block && (weight >= INLINE_WEIGHT_MAX || job.answers.len() > INLINE_ANSWER_BYTES_MAX) {
                 return self.run_where_it_may_block(job);
             }
         }

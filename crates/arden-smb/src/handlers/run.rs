@@ -61,7 +61,8 @@ pub trait RequestEngine: Send + Sync {
 /// What requests of a message may weigh that run one after the other where nothing may block: so that others have their turn.
 pub const INLINE_WEIGHT_MAX: usize = 64;
 
-/// How long a request may take at most where nothing may block, beside the others: that of one by a handle is 1.
+/// How long a request may take at most where nothing may block, beside the others: that of one by a handle is 1. What depends on its
+/// file is added where it is known, by `RequestScope::weigh`.
 pub fn weight(command: u16) -> usize {
     match Command::from_u16(command) {
         Some(Command::QueryDirectory) => 16,

@@ -1,4 +1,4 @@
-//! Requests that have to look at many who cache a file or wait for it, or to tell them something: none keeps
+//! Requests that have to look at many who cache a file or wait for it, or to tell them something, and lists that are long: none keeps
 //! a thread that serves others.
 
 use crate::client::*;
@@ -154,5 +154,27 @@ fn many_persistent_opens_are_kept_where_it_may_take_long() {
         assert_eq!(c.run_held(), 1);
         c.receive(id).ok();
         assert!(lab.handles_are_committed());
+    }
+}
+
+/// A compound of requests that are cheap to ask, and whose answers are made of many parts.
+#[test]
+fn long_lists_count_for_more_requests() {
+    let lab = Lab::new();
+    let mut c = lab.client();
+    let (f, g) = (c.open(want("file")).id, c.open(want("other")).id);
+    for n in 0..80 {
+        let stream = c.open(want(&format!("file:{n}"))).id;
+        c.close(stream);
+    }
+    let lists = |f| {
+        let list = query_info(f, info_type::FILE, file_class::STREAM, 0, b"", 1 << 16);
+        (0..16).map(|_| list.clone()).collect::<Vec<_>>()
+    };
+    for (of, long) in [(f, true), (g, false)] {
+        c.held = Some(Vec::new());
+        let ids = c.send_all(&lists(of));
+        assert_eq!(c.run_held() > 0, long);
+        ids.into_iter().for_each(|id| drop(c.receive(id).ok()));
     }
 }

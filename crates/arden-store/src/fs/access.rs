@@ -4,7 +4,7 @@
 use arden_auth::{AccessError, Token, access_check, access_check_backup, backup_rights, maximum_access, privilege};
 use arden_wire::{access::*, dtyp::SecurityDescriptor};
 
-use super::{Fs, Open, OpenRequest};
+use super::{Fs, Open, OpenRequest, info::descriptor_of};
 use crate::{
     error::StoreError,
     name::{NtPath, PathWants},
@@ -61,7 +61,7 @@ impl Fs {
         if also & !r.access_ceiling != 0 {
             return Err(StoreError::AccessDenied.into());
         }
-        let sd = node.security()?;
+        let sd = descriptor_of(&**node)?;
         let backup = r.options & OPT_OPEN_FOR_BACKUP_INTENT != 0;
         let mut granted = self.check_with_parent(&sd, node, r.who, desired | also, backup)?;
         if desired & MAXIMUM_ALLOWED != 0 {

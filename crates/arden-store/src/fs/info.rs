@@ -10,12 +10,19 @@ use super::{BasicInformation, Fs, Open, OpenStat, Operation, notify_filter};
 use crate::{
     commit::{Cause, CommitScope},
     error::StoreError,
-    store::{BasicUpdate, ChangeKind, Ea, Result, StreamEntry},
+    scope::RequestScope,
+    store::{BasicUpdate, ChangeKind, Ea, Node, Result, StreamEntry},
     table::effects::Effects,
 };
 
 /// FILE_NEED_EA, [MS-FSCC] 2.4.16: who does not know of extended attributes may not open the file.
 pub(super) const NEED_EA: u8 = 0x80;
+/// So many streams or EAs take as long to be listed as a request by a handle.
+const LISTED_PER_WEIGHT: usize = 16;
+/// Likewise entries of a descriptor.
+const ACES_PER_WEIGHT: usize = 64;
+/// Likewise bytes of EAs that are stored.
+const EA_BYTES_PER_WEIGHT: usize = 4096;
 
 impl Fs {
     /// The store's answer, and what a pending delete changes in it.
@@ -119,7 +126,7 @@ impl Fs {
     /// The parts that `info` ([`super::security_info`]) names; the others are None.
     pub fn security(&self, open: &Arc<Open>, info: u32) -> Result<Arc<SecurityDescriptor>> {
         open.check(Operation::ReadSecurity(info))?;
-        Ok(Arc::new(open.node.security()?.select(info)))
+        Ok(Arc::new(descriptor_of(&*open.node)?.select(info)))
     }
 
     /// [MS-FSA] 2.1.5.17.
@@ -129,7 +136,7 @@ impl Fs {
         if access_for_change(info) == 0 {
             return Ok(());
         }
-        let changed = change_descriptor(&*open.node.security()?, sd, info, &open.who)?;
+        let changed = change_descriptor(&*descriptor_of(&*open.node)?, sd, info, &open.who)?;
         open.node.set_security(cause.scope.changes(open), &changed)?;
         self.set_archive(cause.scope, open, false);
         self.report_open(cause.scope, open, ChangeKind::Modified, notify_filter::SECURITY);
@@ -150,7 +157,7 @@ impl Fs {
 
     pub fn eas(&self, open: &Arc<Open>) -> Result<Vec<Ea>> {
         open.check(Operation::ReadEas)?;
-        open.node.eas()
+        weighed(open.node.eas()?)
     }
 
     pub fn set_eas(&self, scope: &CommitScope, open: &Arc<Open>, eas: &[Ea]) -> Result<()> {
@@ -162,6 +169,8 @@ impl Fs {
         if eas.iter().any(|ea| !matches!(ea.flags, 0 | NEED_EA)) {
             return Err(StoreError::InvalidEaName.into());
         }
+        // They are changed as one list.
+        RequestScope::weigh(open.node.stat()?.ea_size as usize / EA_BYTES_PER_WEIGHT);
         open.node.set_eas(scope.changes(open), eas)?;
         self.set_archive(scope, open, true);
         self.report_open(scope, open, ChangeKind::Modified, notify_filter::EA | notify_filter::ATTRIBUTES);
@@ -177,7 +186,7 @@ impl Fs {
     }
 
     pub fn streams(&self, open: &Arc<Open>) -> Result<Vec<StreamEntry>> {
-        open.node.streams()
+        streams_of(&*open.node)
     }
 
     /// The tag of a reparse point, and what follows the header of its buffer: for the tags of other vendors their GUID first,
@@ -259,6 +268,24 @@ fn check_reparse_owner(there: &(u32, Vec<u8>), tag: u32, guid: &[u8]) -> Result<
         return Err(StoreError::ReparseGuidMismatch.into());
     }
     Ok(())
+}
+
+/// All streams of the file.
+pub(super) fn streams_of(node: &dyn Node) -> Result<Vec<StreamEntry>> {
+    weighed(node.streams()?)
+}
+
+fn weighed<T>(read: Vec<T>) -> Result<Vec<T>> {
+    RequestScope::weigh(read.len() / LISTED_PER_WEIGHT);
+    Ok(read)
+}
+
+/// The file's descriptor, whole.
+pub(super) fn descriptor_of(node: &dyn Node) -> Result<Arc<SecurityDescriptor>> {
+    let sd = node.security()?;
+    let aces = [&sd.dacl, &sd.sacl].into_iter().flatten().map(|acl| acl.aces.len()).sum::<usize>();
+    RequestScope::weigh(aces / ACES_PER_WEIGHT);
+    Ok(sd)
 }
 
 /// A time that the client gave stays, and so does one with -1; -2 lets operations change it again.

@@ -14,7 +14,8 @@ use arden_wire::{
 
 use super::{
     CacheGrant, CacheRequest, CreateAction, Disposition, Fs, Open, OpenError, OpenRequest, Opened, Step, SymlinkError,
-    WaitId, access::desired, access::grant_new, data::OFFSET_MAX, freed::check_may_free, info::NEED_EA, notify_filter,
+    WaitId, access::desired, access::grant_new, data::OFFSET_MAX, freed::check_may_free, info::NEED_EA,
+    info::streams_of, notify_filter,
 };
 use crate::{
     commit::{Cause, ChangedBy},
@@ -368,7 +369,7 @@ impl Fs {
     ) -> Result<Option<(NodeRef, NodeRef)>> {
         let file = base.map_or_else(|| self.create_file(by, r, parent, name, directory), Ok);
         let made = file.and_then(|base| {
-            if r.path.stream.is_some() && base.streams()?.len() >= STREAMS_MAX {
+            if r.path.stream.is_some() && streams_of(&*base)?.len() >= STREAMS_MAX {
                 return Err(StoreError::TooManyStreams.into());
             }
             let create = |stream| match r.mark {

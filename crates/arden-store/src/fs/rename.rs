@@ -5,7 +5,12 @@ use std::sync::{Arc, atomic::Ordering};
 use arden_auth::{maximum_access, privilege};
 use arden_wire::access::*;
 
-use super::{Fs, NameChange, Open, Operation, Owner, Step, WaitId, freed::check_may_free, notify_filter};
+use super::{
+    Fs, NameChange, Open, Operation, Owner, Step, WaitId,
+    freed::check_may_free,
+    info::{descriptor_of, streams_of},
+    notify_filter,
+};
 use crate::{
     commit::{Cause, CommitScope},
     error::{NotDone, StoreError},
@@ -471,7 +476,7 @@ impl Fs {
     /// What has the new name makes way: nobody may have it open, and it has to be empty. Other opens of data that becomes
     /// a named stream would have to follow it, which no store lets them.
     fn check_stream_target(&self, open: &Open, name: Option<&str>, how: NameChange) -> Result<()> {
-        let existing = open.node.streams()?.into_iter().find(|s| eq_fold(&s.name, name.unwrap_or_default()));
+        let existing = streams_of(&*open.node)?.into_iter().find(|s| eq_fold(&s.name, name.unwrap_or_default()));
         if let Some(existing) = existing {
             if !how.replace {
                 return Err(StoreError::NameCollision.into());
@@ -509,7 +514,7 @@ impl Fs {
         }
         // A link keeps the file, and has the rights that its directory gives: not for who may only look at it. Peers open
         // the file for this right; clients on Linux open it for less.
-        if maximum_access(&*open.node.security()?, &open.who) & FILE_WRITE_ATTRIBUTES == 0 {
+        if maximum_access(&*descriptor_of(&*open.node)?, &open.who) & FILE_WRITE_ATTRIBUTES == 0 {
             return Err(StoreError::AccessDenied.into());
         }
         raced(how, || self.link_to(open, to, how, cause))

@@ -15,8 +15,12 @@ use super::room::give_back_queue;
 use crate::{
     error::StoreError,
     fs::{Change, HeldBytes, OpenId, WaitId},
+    scope::RequestScope,
     store::{ChangeKind, FileId, Named, Result, WatchGuard},
 };
+
+/// So many watches take as long to be told of a change as a request by a handle.
+const TOLD_PER_WEIGHT: usize = 32;
 
 /// A directory that an open watches, from its first query to its close.
 pub(crate) struct Watch {
@@ -239,6 +243,7 @@ impl Watches {
         if self.is_empty() {
             return;
         }
+        let mut told = 0;
         let map = self.by_directory.lock();
         for (i, (_, trail, _)) in changes.iter().enumerate() {
             for Named { directory, .. } in *trail {
@@ -253,10 +258,12 @@ impl Watches {
                     let names = &names[usize::from(w.recursive)];
                     if !names.is_empty() {
                         w.add(names, woken);
+                        told += 1;
                     }
                 }
             }
         }
+        RequestScope::weigh(told / TOLD_PER_WEIGHT);
     }
 
     /// Ends the queries that wait on this directory.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arden_store::{
     error::{NotDone, StoreError},
     fs::*,
+    scope::RequestScope,
     table::Open,
 };
 
@@ -142,4 +143,22 @@ fn many_directory_leases_are_not_broken_where_others_wait() {
         asked_twice("an overwrite", many, || w.try_open(&overwrite).map(drop).map_err(|_| NotDone::WouldBlock), || {});
         drop(opens);
     }
+}
+
+/// What a request weighs beside its command is counted from the beginning of its message's scope.
+#[test]
+fn long_lists_weigh_more() {
+    let w = World::new();
+    let f = w.open(want("f"));
+    for n in 0..64 {
+        w.close(w.open(want(&format!("f:s{n}"))));
+    }
+    let _scope = RequestScope::begin_without_waiting();
+    assert_eq!(RequestScope::weight(), 0);
+    assert_eq!(w.fs.streams(&f).unwrap().len(), 65);
+    assert_eq!(RequestScope::weight(), 4);
+    w.fs.eas(&f).unwrap();
+    assert_eq!(RequestScope::weight(), 4, "there are no EAs");
+    let _next = RequestScope::begin();
+    assert_eq!(RequestScope::weight(), 0);
 }

@@ -148,3 +148,22 @@ fn and_whether_it_has_many_locks() {
     assert!(w.fs.closing_takes_long(&f));
     w.close(f);
 }
+
+/// Each is taken away by itself where the file is emptied.
+#[test]
+fn many_streams_do_not_go_where_others_wait() {
+    for (streams, much) in [(80, true), (20, false)] {
+        let w = World::new();
+        let f = w.open(want("f"));
+        (0..streams).for_each(|n| w.close(w.open(want(&format!("f:{n}")))));
+        let left = || w.fs.streams(&f).unwrap().len() - 1;
+        let overwrite = want("f").disposition(Disposition::Overwrite);
+        let overwrite = || match w.try_open(&overwrite) {
+            Ok(_) => Ok(()),
+            Err(OpenError::NotDone(e)) => Err(e),
+            Err(e) => panic!("{e:?}"),
+        };
+        asked_twice("an overwrite", much, overwrite, || assert_eq!(left(), streams));
+        assert_eq!(left(), 0);
+    }
+}

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arden_store::{
     fs::{BasicInformation, Disposal, HeldBytes, NameChange, Step, notify_filter},
     name::NtPath,
+    scope::RequestScope,
     store::ChangeKind,
 };
 
@@ -110,4 +111,15 @@ fn watching_takes_the_right_to_list() {
     assert_eq!(w.changes(&dir, NAMES, false), ["access denied"]);
     let file = w.open(want("f"));
     assert_eq!(w.changes(&file, NAMES, false), ["a parameter of the request is not valid"]);
+}
+
+/// A change costs as many requests as many watch for it.
+#[test]
+fn what_many_watch_weighs_more() {
+    let w = World::new();
+    let dirs: Vec<_> = (0..100).map(|_| w.open(want("d").directory().access(FILE_LIST_DIRECTORY))).collect();
+    dirs.iter().for_each(|dir| assert_eq!(w.changes(dir, NAMES, false), ["wait"]));
+    let _scope = RequestScope::begin();
+    w.open(want("d\\f"));
+    assert_eq!(RequestScope::weight(), 3);
 }
