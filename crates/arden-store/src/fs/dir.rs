@@ -173,7 +173,7 @@ impl Fs {
         let mut waiting = None;
         let changes = watch.query(max_bytes, || {
             if open.file.lock().name_of(open) != NameState::Stays {
-                return Err(StoreError::DeletePending.into());
+                return Err(StoreError::DeletePending);
             }
             let id = self.table.new_wait(&open.owner, WaitPlace::Notify(Arc::downgrade(watch)))?;
             waiting = Some(id);

@@ -68,8 +68,8 @@ fn crowds() {
     let (f, g) = (w.open(want("f")), w.open(want("f")));
     let range = |offset, len| [LockRange { offset, len, exclusive: false }];
     let exclusive = |offset| [LockRange { exclusive: true, ..range(offset, 1)[0] }];
-    (0..2).for_each(|at| drop(w.fs.lock(&f, &exclusive(at), true, w.cause()).unwrap()));
-    (0..WAITS).for_each(|n| drop(w.fs.lock(&g, &range(0, 10 + n), false, w.cause()).unwrap()));
+    (0..2).for_each(|at| assert!(w.fs.lock(&f, &exclusive(at), true, w.cause()).is_ok()));
+    (0..WAITS).for_each(|n| assert!(w.fs.lock(&g, &range(0, 10 + n), false, w.cause()).is_ok()));
     timed("an unlock for which 4,000 locks wait", &mut || w.fs.unlock(&f, &range(1, 1)).1.unwrap());
     timed("an unlock that gives them", &mut || w.fs.unlock(&f, &range(0, 1)).1.unwrap());
     println!("{} told", w.told().len());
