@@ -211,7 +211,7 @@ fn directories_above_a_new_name_count_while_it_is_in_use() {
     assert_eq!(total(), 0);
 }
 
-/// A name that is to be deleted waits for the last user of its file, and the directories above it with it.
+/// A name that is to be deleted waits for its own last user, and the directories above it with it; for no user of another name.
 #[test]
 fn directories_above_a_name_that_is_to_be_deleted_count_until_it_is() {
     let lab = Lab::with(|s| s.limits.usage.descriptor_opens = bound(40, 200, 200));
@@ -225,11 +225,16 @@ fn directories_above_a_name_that_is_to_be_deleted_count_until_it_is() {
     };
     let by_open = c.open(deletes("a\\b\\c\\d\\e\\one").options(OPT_DELETE_ON_CLOSE)).id;
     let by_request = c.open(deletes("a\\b\\two")).id;
-    assert_eq!(total(), 8);
+    let again = c.open(want("a\\b\\c\\d\\e\\one").existing()).id;
+    assert_eq!(total(), 9);
     assert_eq!(c.delete(by_request), NtStatus::SUCCESS);
     c.close(by_request);
     c.close(by_open);
-    assert_eq!(total(), 6);
+    assert_eq!(total(), 7);
+    assert!(lab.host("a/b/c/d/e/one").exists() && !lab.host("a/b/two").exists());
+    c.close(again);
+    assert_eq!(total(), 1);
+    assert!(!lab.host("a/b/c/d/e/one").exists());
     c.close(f);
     assert_eq!(total(), 0);
 }

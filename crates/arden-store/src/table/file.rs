@@ -94,6 +94,12 @@ pub(crate) enum NameState {
 }
 
 impl PendingDelete {
+    /// Whether a node has this name. A directory has no other, also where it is the root of a share.
+    fn name(&self) -> impl Fn(&NodeRef) -> bool + use<> {
+        let (directory, place) = (self.node.is_directory(), self.node.place());
+        move |node| directory || node.place() == place
+    }
+
     /// Whether the name goes when this open closes, whoever else has it open.
     pub fn goes_with(&self, id: OpenId) -> bool {
         self.posix.binary_search(&id).is_ok()
@@ -318,8 +324,7 @@ impl FileInner {
         if self.deletes.is_empty() {
             return None;
         }
-        let place = node.place();
-        self.deletes.iter().position(|d| d.node.place() == place)
+        self.deletes.iter().position(|d| d.name()(node))
     }
 
     /// The name of `node` is to be deleted, as an open asks, by POSIX rules or not. Whether it was not before.
@@ -370,7 +375,7 @@ impl FileInner {
         let own = self.delete_of(&by.node).filter(|_| !nameless);
         let due = own.filter(|at| {
             let d = &self.deletes[*at];
-            d.going.is_none() && (last || d.goes_with(by.id) || !self.has_open(d.node.place()))
+            d.going.is_none() && (last || d.goes_with(by.id) || !self.has_open(d.name()))
         });
         let mut names = Vec::new();
         for (at, d) in self.deletes.iter_mut().enumerate() {
@@ -382,7 +387,7 @@ impl FileInner {
             }
         }
         if let (Some(at), false) = (due, last) {
-            self.set_nameless(self.deletes[at].node.place(), true);
+            self.set_nameless(self.deletes[at].name(), true);
         }
         names
     }
@@ -393,19 +398,19 @@ impl FileInner {
         let went: Vec<_> = self.deletes.extract_if(.., |d| d.going == Some(by)).collect();
         if failed {
             self.unlinked = false;
-            went.iter().for_each(|d| self.set_nameless(d.node.place(), false));
+            went.iter().for_each(|d| self.set_nameless(d.name(), false));
         }
         before - self.deletes.len()
     }
 
     /// Whether anybody has the name open, or a stream by it.
-    fn has_open(&self, place: (u64, String)) -> bool {
-        self.streams().flat_map(|s| &s.opens).any(|o| !o.nameless && o.node.place() == place)
+    fn has_open(&self, has_name: impl Fn(&NodeRef) -> bool) -> bool {
+        self.streams().flat_map(|s| &s.opens).any(|o| !o.nameless && has_name(&o.node))
     }
 
-    fn set_nameless(&mut self, place: (u64, String), nameless: bool) {
+    fn set_nameless(&mut self, has_name: impl Fn(&NodeRef) -> bool, nameless: bool) {
         let opens = self.streams_mut().flat_map(|s| &mut s.opens);
-        opens.filter(|o| o.node.place() == place).for_each(|o| o.nameless = nameless);
+        opens.filter(|o| has_name(&o.node)).for_each(|o| o.nameless = nameless);
     }
 
     /// Whether an open with these rights conflicts with the share modes, [MS-FSA] 2.1.5.1.2.1 and 2.1.5.1.2.2.

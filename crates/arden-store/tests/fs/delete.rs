@@ -273,6 +273,23 @@ fn nothing_is_created_in_a_dying_directory() {
     assert_eq!(w.fails(want("d\\x")), StoreError::PathNotFound);
 }
 
+/// A directory has one name, also for who has it open as the root of another share.
+#[test]
+fn a_directory_goes_with_its_last_open_whichever_root_that_came_by() {
+    let w = World::new();
+    let d = w.open(want("d").directory());
+    let mut below = World::with(w.table.clone());
+    below.fs = Fs::new(DirStore::open(&w.dir.join("d"), DirOptions::default()).unwrap(), w.table.clone());
+    let root = below.open(want("").existing());
+    w.fs.set_disposition(&d, DELETE_IT, w.cause()).unwrap();
+    assert_eq!(below.fails(want("").existing()), StoreError::DeletePending);
+    assert_eq!(below.fails(want("f")), StoreError::DeletePending);
+    w.close(d);
+    assert!(w.dir.join("d").exists());
+    below.close(root);
+    assert!(!w.dir.join("d").exists());
+}
+
 #[test]
 fn streams_are_deleted_alone() {
     let w = World::new();
