@@ -245,7 +245,7 @@ fn trim_takes_whole_pages_and_needs_no_answer() {
                 assert_eq!(*byte, u8::from(!given_up.contains(&page)), "{ranges:?}: byte {i}");
             }
         }
-        assert_eq!(c.fsctl(f, fsctl::FILE_LEVEL_TRIM, &trim(&[(0, PAGE)]), 0), []);
+        assert!(c.fsctl(f, fsctl::FILE_LEVEL_TRIM, &trim(&[(0, PAGE)]), 0).is_empty());
         assert_eq!(c.read(f, 0, 1), [0]);
         for room in 1..4 {
             assert_eq!(c.try_fsctl(f, fsctl::FILE_LEVEL_TRIM, &trim(&[(0, PAGE)]), room), Err(INVALID));
@@ -261,7 +261,7 @@ fn trim_takes_whole_pages_and_needs_no_answer() {
         c.call(&lock(other, 0, &[(PAGE + 5, 1, lock_flags::EXCLUSIVE)])).ok();
         let status = c.try_fsctl(f, fsctl::FILE_LEVEL_TRIM, &trim(&[(PAGE, PAGE)]), 0).unwrap_err();
         assert_eq!(status, NtStatus::FILE_LOCK_CONFLICT);
-        assert_eq!(c.fsctl(f, fsctl::FILE_LEVEL_TRIM, &trim(&[(PAGE, PAGE - 1), (2 * PAGE, PAGE)]), 0), []);
+        assert!(c.fsctl(f, fsctl::FILE_LEVEL_TRIM, &trim(&[(PAGE, PAGE - 1), (2 * PAGE, PAGE)]), 0).is_empty());
     }
 }
 
