@@ -131,6 +131,23 @@ fn names_are_found_by_8_3_names_that_are_made() {
     }
 }
 
+/// Where the names of the directory are too many to be gone through on a thread that serves others.
+#[test]
+fn an_8_3_name_that_is_made_is_found_among_thousands() {
+    let lab = Lab::new();
+    let mut c = lab.client();
+    c.open(want("many").directory());
+    (0..5000).for_each(|i| std::fs::write(lab.host(&format!("many/name {i} of many")), b"").unwrap());
+    let many = c.open(want("many").existing().access(FILE_LIST_DIRECTORY).directory());
+    let name = "name 4321 of many";
+    let short = arden_store::name::short_name(name).unwrap();
+    for flags in [0, arden_wire::smb2::info::directory_flags::RESTART_SCANS] {
+        let found = c.call(&query_directory(many.id, file_class::NAMES, flags, &short, 60_000)).result().unwrap();
+        let found: Vec<_> = entries(found.buffer(), file_class::NAMES).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(found, [name]);
+    }
+}
+
 /// `FileInfo_Set_FileShortNameInfo_File_IsShortNameSupported`, `FileInfo_Set_FileShortNameInfo_Dir_IsShortNameSupported`
 #[test]
 fn short_names_are_set() {

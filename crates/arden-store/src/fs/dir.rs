@@ -111,18 +111,22 @@ impl Fs {
 
     /// What a query asks for that begins. None: what the one before it asked for. An 8.3 name that the store does not keep asks for the entry for
     /// which it is made; with wildcards only names, and 8.3 names that are kept, are looked at.
-    fn wanted(&self, directory: &dyn Node, pattern: &str) -> Option<Pattern> {
+    ///
+    /// # Errors
+    /// `WouldBlock` where that entry is not found without a wait.
+    fn wanted(&self, directory: &dyn Node, pattern: &str) -> Result<Option<Pattern>> {
         if !may_be_made_short(pattern) {
-            return (!pattern.is_empty()).then(|| Pattern::new(pattern));
+            return Ok((!pattern.is_empty()).then(|| Pattern::new(pattern)));
         }
         let mut components = directory.path();
         components.push(pattern.to_owned());
         let found = self.store.lookup(&NtPath { components, stream: None, wants: PathWants::Any });
         let name = match found {
             Ok(Lookup::Found(node)) => node.path().pop(),
+            Err(NotDone::WouldBlock) => return Err(NotDone::WouldBlock),
             _ => None,
         };
-        Some(Pattern::new(name.as_deref().unwrap_or(pattern)))
+        Ok(Some(Pattern::new(name.as_deref().unwrap_or(pattern))))
     }
 
     /// `.` or `..`, where the pattern takes it. The root is its own parent.
@@ -195,19 +199,19 @@ impl Fs {
 fn begin_listing<'a>(
     open: &Open,
     slot: &'a mut Option<Listing>,
-    wanted: impl FnOnce(&dyn Node) -> Option<Pattern>,
+    wanted: impl FnOnce(&dyn Node) -> Result<Option<Pattern>>,
     restart: bool,
 ) -> Result<&'a mut Listing> {
     if slot.is_none() {
         let cursor = open.node.list()?;
         let kept = open.fs.table.read_ahead.of(&open.who.user);
-        let pattern = wanted(&*open.node).unwrap_or_else(|| Pattern::new("*"));
+        let pattern = wanted(&*open.node)?.unwrap_or_else(|| Pattern::new("*"));
         return Ok(slot.insert(Listing { cursor, pattern, dots: 0, fresh: true, kept }));
     }
     let l = slot.as_mut().ok_or(StoreError::Internal)?;
     if restart {
         l.cursor.rewind()?;
-        if let Some(pattern) = wanted(&*open.node) {
+        if let Some(pattern) = wanted(&*open.node)? {
             l.pattern = pattern;
         }
         (l.dots, l.fresh) = (0, true);
