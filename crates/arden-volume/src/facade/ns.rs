@@ -57,9 +57,8 @@ fn load_directory(t: &FileTxn<'_>, ino: u64) -> Result<Inode> {
     }
 }
 
-/// What is remembered of an entry that goes.
-fn went(t: &FileTxn<'_>, directory: u64, entry: &NameEntry) -> Result<Gone> {
-    let inode = load_inode(t, entry.ino)?;
+/// What is remembered of an entry of this inode that goes.
+fn went(t: &FileTxn<'_>, directory: u64, entry: &NameEntry, inode: &Inode) -> Result<Gone> {
     Ok(Gone {
         name: entry.name.clone(),
         short: short_names::beside(t, directory, &entry.name)?,
@@ -110,9 +109,8 @@ fn remove_name(t: &mut FileTxn<'_>, ino: u64, inode: &mut Inode, directory: u64,
     Ok(())
 }
 
-/// `entry` loses its name in `directory`. Its number when it has none left.
-fn unname(t: &mut FileTxn<'_>, directory: u64, entry: &NameEntry) -> Result<Option<u64>> {
-    let mut inode = load_inode(t, entry.ino)?;
+/// `entry`, of this inode, loses its name in `directory`. Its number when it has none left.
+fn unname(t: &mut FileTxn<'_>, directory: u64, entry: &NameEntry, mut inode: Inode) -> Result<Option<u64>> {
     remove_name(t, entry.ino, &mut inode, directory, &entry.name)?;
     inode.change = now();
     t.put_inode(entry.ino, &inode);
@@ -235,8 +233,9 @@ impl Volume {
         if file.directory && !is_empty(&t, file.ino)? {
             return Err(StoreError::DirectoryNotEmpty.into());
         }
-        let gone = went(&t, parent, &entry)?;
-        let last = unname(&mut t, parent, &entry)?;
+        let inode = load_inode(&t, file.ino)?;
+        let gone = went(&t, parent, &entry, &inode)?;
+        let last = unname(&mut t, parent, &entry, inode)?;
         if let Ok(folder) = load_directory(&t, parent) {
             touch_directory(&mut t, parent, folder);
         }
@@ -269,12 +268,12 @@ impl Volume {
         // The file's own 8.3 name leads to the entry that is about to go.
         let own = |target: &NameEntry| from == to && fold(&target.name) == fold(&entry.name);
         if !same_key && let Some(target) = find(&t, to, new)?.filter(|t| !own(t)) {
-            Self::check_replaced(&t, file, &target, replace)?;
-            replaced = Some((unname(&mut t, to, &target)?, target));
+            let theirs = Self::makes_way(&t, file, &target, replace)?;
+            replaced = Some((unname(&mut t, to, &target, theirs)?, target));
         }
         let mut inode = load_inode(&t, file.ino)?;
         let first = inode.parent == from && fold(&inode.name) == fold(&entry.name);
-        let gone = went(&t, from, &entry)?;
+        let gone = went(&t, from, &entry, &inode)?;
         t.delete(name_key(from, &entry.name));
         if !same_key {
             short_names::take(&mut t, from, &entry.name)?;
@@ -321,19 +320,20 @@ impl Volume {
         Ok(seq)
     }
 
-    /// Whether a name makes way for one of `file`.
-    fn check_replaced(t: &FileTxn<'_>, file: &OpenFile, target: &NameEntry, replace: Replace) -> Result<()> {
+    /// The inode of a name that makes way for one of `file`.
+    fn makes_way(t: &FileTxn<'_>, file: &OpenFile, target: &NameEntry, replace: Replace) -> Result<Inode> {
         if replace == Replace::Nothing {
             return Err(StoreError::NameCollision.into());
         }
-        if load_inode(t, target.ino)?.directory {
+        let inode = load_inode(t, target.ino)?;
+        if inode.directory {
             return Err(StoreError::DirectoryInTheWay.into());
         }
         match replace {
             Replace::Only(id) if id.file != target.ino && target.ino != file.ino => {
                 Err(StoreError::NameCollision.into())
             }
-            _ => Ok(()),
+            _ => Ok(inode),
         }
     }
 
@@ -345,7 +345,8 @@ impl Volume {
         self.engine.make_room()?;
         let mut t = self.files.begin();
         let folder = load_directory(&t, to)?;
-        if load_inode(&t, file.ino)?.links == 0 {
+        let mut inode = load_inode(&t, file.ino)?;
+        if inode.links == 0 {
             return Err(StoreError::Deleted.into());
         }
         let (mut last, mut replaced) = (None, None);
@@ -353,11 +354,10 @@ impl Volume {
             if target.ino == file.ino && replace != Replace::Nothing {
                 return Ok(0);
             }
-            Self::check_replaced(&t, file, &target, replace)?;
-            last = unname(&mut t, to, &target)?;
+            let theirs = Self::makes_way(&t, file, &target, replace)?;
+            last = unname(&mut t, to, &target, theirs)?;
             replaced = Some(target);
         }
-        let mut inode = load_inode(&t, file.ino)?;
         add_name(&mut t, file.ino, &mut inode, (to, new), None)?;
         inode.change = now();
         t.put_inode(file.ino, &inode);
