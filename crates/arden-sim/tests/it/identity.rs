@@ -4,9 +4,9 @@ use crate::common::{attach, config, create, disks, expect, full, life, open};
 use arden_block::sim::{Faults, SimDisk};
 use arden_space::{Layout, Pool, SpaceError, read_header};
 
-/// A mirror on two disks, full of 1.
-fn pair(seed: u64) -> Vec<SimDisk> {
-    let d = disks(2, seed);
+/// A mirror on this many disks, full of 1.
+fn mirror(count: u64, seed: u64) -> Vec<SimDisk> {
+    let d = disks(count, seed);
     let all = d.clone();
     life(&d, None, async move |rt| {
         let (pool, space) = create(&rt, &all, Layout::Mirror2, config()).await;
@@ -33,7 +33,7 @@ fn serve(disks: &[SimDisk], byte: u8, close: bool) {
 #[test]
 fn the_halves_of_a_split_mirror_are_not_merged_and_the_one_that_is_kept_has_all_of_its_own() {
     for (seed, close) in [(1, true), (2, false)] {
-        let d = pair(seed);
+        let d = mirror(2, seed);
         serve(&d[..1], 2, close);
         serve(&d[1..], 3, close);
         let all = d.clone();
@@ -56,7 +56,7 @@ fn the_halves_of_a_split_mirror_are_not_merged_and_the_one_that_is_kept_has_all_
 
 #[test]
 fn a_disk_of_the_other_half_is_not_taken_back_while_the_pool_is_open() {
-    let d = pair(3);
+    let d = mirror(2, 3);
     serve(&d[1..], 3, true);
     let all = d.clone();
     life(&d, None, async move |rt| {
@@ -72,7 +72,7 @@ fn a_disk_of_the_other_half_is_not_taken_back_while_the_pool_is_open() {
 
 #[test]
 fn a_clone_is_not_opened_beside_its_disk() {
-    let d = pair(4);
+    let d = mirror(2, 4);
     let mut three = d.clone();
     three.push(d[1].copy("copy", 77));
     let all = three.clone();
@@ -86,14 +86,7 @@ fn a_clone_is_not_opened_beside_its_disk() {
 fn old_images_without_which_nothing_is_left_are_not_opened() {
     let mut refused = 0;
     for old in [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]] {
-        let d = disks(4, 40);
-        let all = d.clone();
-        life(&d, None, async move |rt| {
-            let (pool, space) = create(&rt, &all, Layout::Mirror2, config()).await;
-            space.write(0, full(1, 32), true).await.unwrap();
-            pool.close().await.unwrap();
-        })
-        .unwrap();
+        let d = mirror(4, 40);
         let before: Vec<_> = d.iter().map(SimDisk::image).collect();
         (2..5).for_each(|byte| serve(&d, byte, true));
         let today: Vec<_> = d.iter().map(SimDisk::image).collect();
@@ -131,7 +124,7 @@ fn old_images_without_which_nothing_is_left_are_not_opened() {
 fn a_stranger_with_the_number_of_a_member_is_none() {
     let mut found = 0;
     for step in 0..400u64 {
-        let d = pair(10 + step);
+        let d = mirror(2, 10 + step);
         let stranger = SimDisk::new("stranger", 6 << 20, 7000 + step);
         d.iter().for_each(|d| {
             d.set_faults(Faults { latency_min_ns: 900_000, latency_max_ns: 1_000_000, ..Faults::default() });
@@ -196,7 +189,7 @@ fn openings_that_were_not_served_yield_to_one_that_was() {
     };
     let mut found = 0;
     for step in 0..400u64 {
-        let d = pair(500 + step);
+        let d = mirror(2, 500 + step);
         let old = epoch(&d[1]);
         for _ in 0..2 {
             let half = vec![d[1].clone()];

@@ -164,9 +164,7 @@ impl Trees {
             return;
         }
     }
-}
 
-impl Trees {
     /// A client may be connected to several nodes, one of which it has left without a word: it is told by those by which it has these
     /// opens, that of the latest first. There may be many opens: all are looked at only where it is not told.
     fn tell_holder(&self, b: &LeaseBreak, told: &Notification) -> bool {

@@ -20,6 +20,7 @@ use crate::store::{CLUSTER_BYTES, Result, Wait};
 
 /// Through a buffer of this size where the kernel cannot copy by itself.
 const COPY_BYTES: usize = 1 << 20;
+
 pub fn read_at(fd: BorrowedFd<'_>, offset: u64, buf: &mut [u8], wait: Wait) -> Result<usize> {
     let mut done = 0;
     while done < buf.len() {
