@@ -133,7 +133,8 @@ says 'there is no volume' at n2 volume show nothing || fail "a volume that nobod
 SHARE=made PORT=${port[n2]} client -c "put $WORK/tmp/large large" >/dev/null 2>&1 || fail "the new share is not served"
 at n2 share remove made >/dev/null
 at n2 volume close made >/dev/null
-at n2 space delete made >/dev/null
+says 'a volume is on space' at n2 space delete made || fail "a space with a volume is deleted without a question"
+at n2 space delete made --force >/dev/null
 ! says made at n1 space list || fail "the space is still there"
 
 note "what a command has changed is in force at every node when it returns"

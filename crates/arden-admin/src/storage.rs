@@ -430,6 +430,15 @@ pub struct SpaceChange {
     pub size_bytes: u64,
 }
 
+/// Options of a space's deletion.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SpaceDelete {
+    /// Deletes a space with a volume, and all files of that.
+    #[serde(default)]
+    pub force: bool,
+}
+
 /// An NBD export to make.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -511,8 +520,8 @@ pub trait Storage: Send + Sync {
     fn space_map(&self, pool: &str, name: &str) -> Result<Vec<GroupMap>>;
     /// Makes a space larger.
     fn grow_space(&self, pool: &str, name: &str, change: &SpaceChange) -> Result<SpaceInfo>;
-    /// Removes a space and its content.
-    fn delete_space(&self, pool: &str, name: &str) -> Result<()>;
+    /// Removes a space and its content. Conflict without `force`, when a volume is on it.
+    fn delete_space(&self, pool: &str, name: &str, delete: &SpaceDelete) -> Result<()>;
     /// Exports a space over NBD.
     fn export_space(&self, pool: &str, name: &str, new: &NewExport) -> Result<SpaceInfo>;
     /// Ends the NBD export of a space.

@@ -12,7 +12,8 @@ use arden_admin::{
     error::Result,
     storage::{
         AddDisk, DiskInfo, DiskLabel, DiskQuery, DiskWipe, GroupMap, JobChange, JobInfo, JobKind, JobState, NewExport,
-        NewJob, NewPool, NewSpace, PoolChange, PoolDiskChange, PoolImport, PoolInfo, SpaceChange, SpaceInfo,
+        NewJob, NewPool, NewSpace, PoolChange, PoolDiskChange, PoolImport, PoolInfo, SpaceChange, SpaceDelete,
+        SpaceInfo,
     },
 };
 use clap::{Args, Subcommand};
@@ -264,10 +265,13 @@ pub enum SpaceVerb {
         size: u64,
     },
     /// Delete a space and its content
-    #[command(after_help = "Example:\n  arden space delete vm")]
+    #[command(after_help = "Example:\n  arden space delete vm\n  arden space delete docs --force")]
     Delete {
         #[command(flatten)]
         which: Which,
+        /// Also when a volume is on it, with all of its files
+        #[arg(long)]
+        force: bool,
     },
     /// Serve a space as an NBD disk, also after restarts of the daemon. NBD has no authentication: every client reads
     /// and writes all of it. A Unix socket is for the daemon's user alone; a TCP port, which has to be of a loopback
@@ -647,9 +651,9 @@ pub fn space(out: &Out, verb: SpaceVerb) -> Result<()> {
             let (_, path) = which.find(out)?;
             shown(out.client.patch(&path, &SpaceChange { size_bytes: size })?);
         }
-        SpaceVerb::Delete { which } => {
+        SpaceVerb::Delete { which, force } => {
             let (space, path) = which.find(out)?;
-            out.client.delete(&path)?;
+            out.client.send_only("POST", &format!("{path}/delete"), &SpaceDelete { force })?;
             out.done(format!("space {} deleted", space.name));
         }
         SpaceVerb::Export { which, nbd } => {

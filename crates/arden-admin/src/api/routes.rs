@@ -24,7 +24,7 @@ use crate::{
     snapshot::{NewSnapshot, SnapshotInfo, SnapshotSchedule, StreamSnapshotInfo, StreamSnapshotQuery},
     storage::{
         AddDisk, DiskInfo, DiskLabel, DiskQuery, DiskWipe, GroupMap, JobChange, JobInfo, NewExport, NewJob, NewPool,
-        NewSpace, PoolChange, PoolDiskChange, PoolImport, PoolInfo, SpaceChange, SpaceInfo,
+        NewSpace, PoolChange, PoolDiskChange, PoolImport, PoolInfo, SpaceChange, SpaceDelete, SpaceInfo,
     },
     volume::{
         IntegrityInfo, IntegrityQuery, NewCheck, NewIntegrity, NewQuota, NewRepair, NewScrub, NewVolume, QuotaInfo,
@@ -163,7 +163,8 @@ pub(crate) fn routes() -> Vec<Route> {
         get("/v1/pools/{name}/spaces/{space}", "space", "One space", one::<SpaceInfo>(), &[404], pools::space),
         get("/v1/pools/{name}/spaces/{space}/map", "spaceMap", "On which slabs a space lies", list::<GroupMap>(), &[404], pools::space_map),
         change(Method::PATCH, "/v1/pools/{name}/spaces/{space}", "growSpace", "Make a space larger, in use", body::<SpaceChange>(), one::<SpaceInfo>(), &[400, 404, 409], pools::grow_space),
-        change(Method::DELETE, "/v1/pools/{name}/spaces/{space}", "deleteSpace", "Delete a space and what is on it", None, Nothing, &[404, 409], pools::delete_space),
+        change(Method::DELETE, "/v1/pools/{name}/spaces/{space}", "deleteSpace", "Delete a space and what is on it, unless that is a volume", None, Nothing, &[404, 409], pools::delete_space),
+        change(Method::POST, "/v1/pools/{name}/spaces/{space}/delete", "discardSpace", "Delete a space and what is on it; a volume needs force", body::<SpaceDelete>(), Nothing, &[400, 404, 409], pools::discard_space),
         change(Method::PUT, "/v1/pools/{name}/spaces/{space}/export", "exportSpace", "Serve a space as an NBD disk, after restarts too", body::<NewExport>(), one::<SpaceInfo>(), &[400, 404, 409], pools::export_space),
         change(Method::DELETE, "/v1/pools/{name}/spaces/{space}/export", "unexportSpace", "End an export and hang up on its clients", None, one::<SpaceInfo>(), &[404], pools::unexport_space),
         get("/v1/cluster", "cluster", "The cluster with its nodes, and who owns each pool", one::<ClusterInfo>(), &[409], cluster::cluster),

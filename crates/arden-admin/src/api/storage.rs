@@ -15,7 +15,7 @@ use crate::{
     error::{AdminError, Result},
     storage::{
         AddDisk, DiskInfo, DiskLabel, DiskQuery, DiskWipe, GroupMap, JobChange, JobInfo, NewExport, NewJob, NewPool,
-        NewSpace, PoolChange, PoolDiskChange, PoolImport, PoolInfo, SpaceChange, SpaceInfo,
+        NewSpace, PoolChange, PoolDiskChange, PoolImport, PoolInfo, SpaceChange, SpaceDelete, SpaceInfo,
     },
 };
 
@@ -169,9 +169,17 @@ pub(super) async fn grow_space(
     api.blocking(move |api| api.storage.grow_space(&pool, &name, &change)).await.map(Json)
 }
 
-pub(super) async fn delete_space(State(api): Ctx, Path((pool, name)): Two) -> Result<StatusCode> {
+pub(super) async fn delete_space(state: Ctx, names: Two) -> Result<StatusCode> {
+    discard_space(state, names, Body(SpaceDelete::default())).await
+}
+
+pub(super) async fn discard_space(
+    State(api): Ctx,
+    Path((pool, name)): Two,
+    Body(delete): Body<SpaceDelete>,
+) -> Result<StatusCode> {
     let space = name.clone();
-    api.blocking(move |api| api.storage.delete_space(&pool, &name)).await?;
+    api.blocking(move |api| api.storage.delete_space(&pool, &name, &delete)).await?;
     tracing::info!(space, "space deleted");
     Ok(StatusCode::NO_CONTENT)
 }

@@ -165,7 +165,7 @@ impl Storage for FakeStorage {
     fn grow_space(&self, _: &str, _: &str, _: &SpaceChange) -> Result<SpaceInfo> {
         Ok(space())
     }
-    fn delete_space(&self, _: &str, _: &str) -> Result<()> {
+    fn delete_space(&self, _: &str, _: &str, _: &SpaceDelete) -> Result<()> {
         Ok(())
     }
     fn export_space(&self, _: &str, _: &str, _: &NewExport) -> Result<SpaceInfo> {

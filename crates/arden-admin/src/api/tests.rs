@@ -290,6 +290,7 @@ fn calls() -> Vec<(&'static str, &'static str, Option<Value>)> {
         ("spaceMap", "/v1/pools/tank/spaces/vm/map", None),
         ("growSpace", "/v1/pools/tank/spaces/vm", Some(json!({"size_bytes": 8192}))),
         ("deleteSpace", "/v1/pools/tank/spaces/vm", None),
+        ("discardSpace", "/v1/pools/tank/spaces/vm/delete", Some(json!({"force": true}))),
         ("exportSpace", "/v1/pools/tank/spaces/vm/export", Some(json!({"nbd": "unix:/s"}))),
         ("unexportSpace", "/v1/pools/tank/spaces/vm/export", None),
         ("cluster", "/v1/cluster", None),

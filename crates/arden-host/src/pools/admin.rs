@@ -11,7 +11,7 @@ use arden_admin::{
     storage::{
         AddDisk, ColumnInfo, DiskInfo, DiskLabel, DiskQuery, DiskWipe, ExportRecord, GroupMap, JobChange, JobInfo,
         NewExport, NewJob, NewPool, NewSpace, PoolChange, PoolDiskChange, PoolImport, PoolInfo, PoolRecord,
-        SpaceChange, SpaceInfo,
+        SpaceChange, SpaceDelete, SpaceInfo,
     },
 };
 use arden_block::identify;
@@ -305,7 +305,9 @@ impl Storage for PoolAdmin {
             import()?;
         }
         drop(one);
-        self.once_owned(&record)
+        let mut info = self.once_owned(&record)?;
+        info.events.extend(self.0.volumes_to_attach(&record, &info));
+        Ok(info)
     }
 
     fn change_pool(&self, name: &str, change: &PoolChange) -> Result<PoolInfo> {
@@ -480,10 +482,14 @@ impl Storage for PoolAdmin {
         self.space_info(pool, &open, name)
     }
 
-    fn delete_space(&self, pool: &str, name: &str) -> Result<()> {
-        let _one = self.0.changing.lock();
+    fn delete_space(&self, pool: &str, name: &str, delete: &SpaceDelete) -> Result<()> {
         let open = self.with_space(pool, name)?;
-        check_unused(&open, name)?;
+        // Kept from everybody else until it is deleted.
+        let _looked_at = if delete.force { None } else { Some(self.0.without_volume(name, open.id)?) };
+        let _one = self.0.changing.lock();
+        if delete.force {
+            check_unused(&open, name)?;
+        }
         let name = name.to_string();
         open.ask(move |p| async move {
             let id = p.space_named(&name)?.id();

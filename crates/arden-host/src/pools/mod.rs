@@ -2,6 +2,7 @@
 //! exports, lends spaces, and looks after disks that come back. Refuses rules of its own: the pool has them.
 
 mod admin;
+mod content;
 mod delay;
 mod devices;
 mod entered;

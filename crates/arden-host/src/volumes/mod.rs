@@ -2,7 +2,7 @@
 //! and closes all at the end. Refuses to know what lies in them.
 
 mod cache_room;
-mod device;
+pub(crate) mod device;
 mod identity;
 mod integrity;
 mod offline;
