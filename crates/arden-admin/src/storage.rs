@@ -278,7 +278,7 @@ pub struct PoolDiskChange {
 pub struct PoolDiskInfo {
     /// The disk's number within the pool.
     pub index: u16,
-    /// Path of the disk when it joined.
+    /// Path of the disk: where it is or, of one that is missing, where it was last known to be.
     pub path: String,
     /// active, spare, retiring or missing.
     #[schemars(extend("enum" = ["active", "spare", "retiring", "missing"]))]

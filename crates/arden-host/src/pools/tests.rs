@@ -117,6 +117,32 @@ fn a_disk_with_two_names_is_taken_back_by_one() {
     pools.stop();
 }
 
+#[test]
+fn a_disk_is_shown_where_it_is_and_not_where_it_joined() {
+    let disks = Disks::new("swapped");
+    let [d0, d1, other] = ["d0", "d1", "other"].map(|name| disks.dir.join(name));
+    fs::rename(&d0, &other).unwrap();
+    fs::rename(&d1, &d0).unwrap();
+    fs::rename(&other, &d1).unwrap();
+    let (pools, open) = disks.alone();
+    pools.change_record("tank", |r| r.devices = vec![d0.clone(), d1.clone()]).unwrap();
+    pools.stop();
+    drop(open);
+    let (pools, open) = disks.alone();
+    let paths = || PoolAdmin(pools.clone()).pool("tank").unwrap().disks.into_iter().map(|d| PathBuf::from(d.path));
+    assert_eq!(paths().collect::<Vec<_>>(), [d1.clone(), d0.clone()]);
+    // As the last that was known of it, also when it is gone.
+    fs::rename(&d0, &other).unwrap();
+    let gone = |p: arden_space::Pool| async move {
+        p.fail(1, "a test").await?;
+        p.release_device(1);
+        Ok(())
+    };
+    open.ask(gone).unwrap();
+    assert_eq!(paths().collect::<Vec<_>>(), [d1, d0]);
+    pools.stop();
+}
+
 impl Drop for Disks {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.dir);

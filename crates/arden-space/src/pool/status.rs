@@ -11,6 +11,8 @@ use crate::pool::open_pool::Pool;
 pub struct DiskStatus {
     pub index: u16,
     pub id: u128,
+    /// Of the device as which the disk is here, or was here last. Of one that was not here since the pool was opened it is that of the
+    /// device that joined.
     pub name: String,
     pub state: DiskState,
     pub online: bool,
@@ -78,7 +80,7 @@ impl Pool {
                 DiskStatus {
                     index,
                     id: d.id,
-                    name: d.name.clone(),
+                    name: self.0.events.name(d.id, rt.as_ref().map(|r| r.dev.info().name.as_str()), &d.name),
                     state: d.state,
                     online: rt.as_ref().is_some_and(|r| r.online.get()),
                     size_bytes: d.size_bytes,

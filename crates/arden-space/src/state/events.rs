@@ -12,6 +12,8 @@ pub(crate) struct Events {
     list: RefCell<VecDeque<String>>,
     /// By name: parts done, and parts in all or 0 when nobody knows.
     progress: RefCell<BTreeMap<&'static str, (u64, u64)>>,
+    /// By id: the name of the device as which a disk was here last.
+    names: RefCell<BTreeMap<u128, String>>,
 }
 
 impl Events {
@@ -31,6 +33,17 @@ impl Events {
 
     pub(crate) fn list(&self) -> Vec<String> {
         self.list.borrow().iter().cloned().collect()
+    }
+
+    /// What a disk is called: as it is here, or was when this was asked before, or else when it `joined`.
+    pub(crate) fn name(&self, disk: u128, here: Option<&str>, joined: &str) -> String {
+        let mut names = self.names.borrow_mut();
+        if let Some(name) = here
+            && names.get(&disk).is_none_or(|known| known != name)
+        {
+            names.insert(disk, name.to_string());
+        }
+        names.get(&disk).map_or(joined, String::as_str).to_string()
     }
 
     pub(crate) fn progress(&self, work: &'static str, done: u64, total: u64) {
