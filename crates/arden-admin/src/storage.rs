@@ -132,6 +132,9 @@ pub struct NewJob {
     /// For `remove-disk`: the disk's index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<u16>,
+    /// For `remove-disk`: a disk that takes its place. It is added before the job starts, unless the job is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub add: Option<AddDisk>,
 }
 
 /// Pauses or continues a job.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use arden_admin::{
-    AdminError, ErrorKind,
+    AdminError,
     client::segment,
     cluster::PoolFence,
     error::Result,
@@ -446,24 +446,20 @@ pub fn pool(out: &Out, verb: PoolVerb) -> Result<()> {
             let add = AddDisk { disk: absolute(&disk)?, hot_spare, force };
             shown(out.client.post(&format!("{}/disks", path(&name)), &add)?);
         }
-        PoolVerb::RemoveDisk { name, disk, wait } => start(out, &name, JobKind::RemoveDisk, Some(disk), &wait)?,
+        PoolVerb::RemoveDisk { name, disk, wait } => {
+            start(out, &name, NewJob { kind: JobKind::RemoveDisk, disk: Some(disk), add: None }, &wait)?;
+        }
         PoolVerb::Replace { name, disk, new, force, wait } => {
-            let present: PoolInfo = out.client.get(&path(&name))?;
-            if !present.disks.iter().any(|d| d.index == disk) {
-                let hint = format!("`arden pool show {name}` shows its disks");
-                return Err(AdminError::new(ErrorKind::NotFound, format!("pool {name:?} has no disk {disk}"), hint));
-            }
-            let add = AddDisk { disk: absolute(&new)?, hot_spare: false, force };
-            let _: PoolInfo = out.client.post(&format!("{}/disks", path(&name)), &add)?;
-            start(out, &name, JobKind::RemoveDisk, Some(disk), &wait)?;
+            let add = Some(AddDisk { disk: absolute(&new)?, hot_spare: false, force });
+            start(out, &name, NewJob { kind: JobKind::RemoveDisk, disk: Some(disk), add }, &wait)?;
         }
         PoolVerb::Retire { name, disk, undo } => {
             let change = PoolDiskChange { retire: !undo };
             shown(out.client.patch(&format!("{}/disks/{disk}", path(&name)), &change)?);
         }
-        PoolVerb::Scrub { name, wait } => start(out, &name, JobKind::Scrub, None, &wait)?,
-        PoolVerb::Repair { name, wait } => start(out, &name, JobKind::Repair, None, &wait)?,
-        PoolVerb::Rebalance { name, wait } => start(out, &name, JobKind::Rebalance, None, &wait)?,
+        PoolVerb::Scrub { name, wait } => start(out, &name, of_all(JobKind::Scrub), &wait)?,
+        PoolVerb::Repair { name, wait } => start(out, &name, of_all(JobKind::Repair), &wait)?,
+        PoolVerb::Rebalance { name, wait } => start(out, &name, of_all(JobKind::Rebalance), &wait)?,
     }
     Ok(())
 }
@@ -681,8 +677,13 @@ fn progress(done: u64, total: u64) -> String {
     }
 }
 
-fn start(out: &Out, pool: &str, kind: JobKind, disk: Option<u16>, wait: &Wait) -> Result<()> {
-    let job: JobInfo = out.client.post(&format!("/v1/pools/{}/jobs", segment(pool)), &NewJob { kind, disk })?;
+/// A job that is about no single disk.
+fn of_all(kind: JobKind) -> NewJob {
+    NewJob { kind, disk: None, add: None }
+}
+
+fn start(out: &Out, pool: &str, new: NewJob, wait: &Wait) -> Result<()> {
+    let job: JobInfo = out.client.post(&format!("/v1/pools/{}/jobs", segment(pool)), &new)?;
     if wait.no_wait {
         out.show(&job, |j| format!("job {} ({}) started\n", j.id, j.kind));
         return Ok(());

@@ -105,6 +105,29 @@ impl PoolAdmin {
         }
     }
 
+    /// The caller holds `Pools::changing`.
+    fn add(&self, pool: &str, add: &AddDisk) -> Result<()> {
+        let open = self.0.opened(pool)?;
+        devices::check_empty(&add.disk, add.force)?;
+        self.check_unshared(&add.disk, add.force)?;
+        let (path, spare, labels) = (add.disk.clone(), add.hot_spare, self.0.labels());
+        let guard = open.guard.clone();
+        // First: a path too many only has others looked at too, but a disk in use that no path leads to keeps the pool closed.
+        self.0.change_record(pool, |r| {
+            r.devices.retain(|d| *d != add.disk);
+            r.devices.push(add.disk.clone());
+        })?;
+        let added = open.ask(move |p| async move {
+            let dev = reserve::open_device(p.rt(), &path, &labels, guard.as_ref()).await?;
+            p.add_disk(dev, spare).await
+        });
+        if let Err(error) = added {
+            self.take_back_path(pool, &open, &add.disk);
+            return Err(error);
+        }
+        Ok(())
+    }
+
     /// A disk was not added. Where that is not certain its path stays.
     fn take_back_path(&self, pool: &str, open: &OpenPool, disk: &Path) {
         let name = disk.display().to_string();
@@ -372,24 +395,7 @@ impl Storage for PoolAdmin {
     fn add_disk(&self, pool: &str, add: &AddDisk) -> Result<PoolInfo> {
         absolute(std::slice::from_ref(&add.disk))?;
         let _one = self.0.changing.lock();
-        let open = self.0.opened(pool)?;
-        devices::check_empty(&add.disk, add.force)?;
-        self.check_unshared(&add.disk, add.force)?;
-        let (path, spare, labels) = (add.disk.clone(), add.hot_spare, self.0.labels());
-        let guard = open.guard.clone();
-        // First: a path too many only has others looked at too, but a disk in use that no path leads to keeps the pool closed.
-        self.0.change_record(pool, |r| {
-            r.devices.retain(|d| *d != add.disk);
-            r.devices.push(add.disk.clone());
-        })?;
-        let added = open.ask(move |p| async move {
-            let dev = reserve::open_device(p.rt(), &path, &labels, guard.as_ref()).await?;
-            p.add_disk(dev, spare).await
-        });
-        if let Err(error) = added {
-            self.take_back_path(pool, &open, &add.disk);
-            return Err(error);
-        }
+        self.add(pool, add)?;
         self.pool(pool)
     }
 
@@ -400,7 +406,13 @@ impl Storage for PoolAdmin {
     }
 
     fn start_job(&self, pool: &str, new: &NewJob) -> Result<JobInfo> {
+        new.add.iter().try_for_each(|add| absolute(std::slice::from_ref(&add.disk)))?;
         let _one = self.0.changing.lock();
+        if let Some(add) = &new.add {
+            // A job that is refused adds nothing.
+            self.0.check_new_job(pool, new)?;
+            self.add(pool, add)?;
+        }
         self.0.new_job(pool, new)
     }
 

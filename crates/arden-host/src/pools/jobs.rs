@@ -79,10 +79,14 @@ async fn work(pool: &Pool, job: &JobRecord) -> SpaceResult<String> {
 }
 
 impl Pools {
-    pub(super) fn new_job(self: &Arc<Pools>, name: &str, new: &NewJob) -> Result<JobInfo> {
+    /// Refuses a job that cannot be started now. The caller holds `Pools::changing`.
+    pub(super) fn check_new_job(&self, name: &str, new: &NewJob) -> Result<()> {
         let open = self.opened(name)?;
-        if (new.kind == JobKind::RemoveDisk) != new.disk.is_some() {
-            return Err(AdminError::invalid("remove-disk takes the number of a disk, other jobs none", "see the API"));
+        if (new.kind == JobKind::RemoveDisk) != new.disk.is_some() || new.add.is_some() && new.disk.is_none() {
+            return Err(AdminError::invalid(
+                "remove-disk takes the number of a disk, other jobs no disk",
+                "see the API",
+            ));
         }
         if let Some(disk) = new.disk {
             let known = open.ask(move |p| async move { Ok(p.status().disks.iter().any(|d| d.index == disk)) })?;
@@ -91,7 +95,12 @@ impl Pools {
                 return Err(AdminError::new(ErrorKind::NotFound, format!("pool {name:?} has no disk {disk}"), hint));
             }
         }
-        self.check_no_job(name)?;
+        self.check_no_job(name)
+    }
+
+    pub(super) fn new_job(self: &Arc<Pools>, name: &str, new: &NewJob) -> Result<JobInfo> {
+        self.check_new_job(name, new)?;
+        let open = self.opened(name)?;
         let record = self.change_job_record(name, |r, id| {
             let record = JobRecord { id, kind: new.kind, disk: new.disk, paused: false, scrub_at: (0, 0) };
             r.jobs.push(record.clone());
@@ -386,8 +395,38 @@ pub(super) mod tests {
         assert_eq!((numbers("one"), numbers("two")), (vec![], vec![8]));
         // And a new one has no number that a job of another node may have.
         pools.change_record("two", |r| r.jobs.push(scrub(90))).unwrap();
-        let new = NewJob { kind: JobKind::Scrub, disk: None };
+        let new = NewJob { kind: JobKind::Scrub, disk: None, add: None };
         assert_eq!(pools.new_job("one", &new).unwrap().id, 91);
+    }
+
+    #[test]
+    fn a_replacement_that_is_refused_adds_no_disk() {
+        let bench = Bench::new("replace");
+        bench.pool("one");
+        let (pools, admin) = (&bench.pools, bench.admin());
+        let record = JobRecord { id: 5, kind: JobKind::Scrub, disk: None, paused: true, scrub_at: (0, 0) };
+        let (result, path) = (String::new(), String::new());
+        pools.jobs.lock().insert(5, Job { pool: "one".into(), record, state: JobState::Paused, result, path });
+        let replace = |disk, new| {
+            let add = Some(AddDisk { disk: new, hot_spare: false, force: false });
+            admin.start_job("one", &NewJob { kind: JobKind::RemoveDisk, disk, add })
+        };
+        let disks = || admin.pool("one").unwrap().disks.len();
+        let new = bench.disk("third", 128);
+        assert_eq!(replace(Some(0), new.clone()).unwrap_err().error, "job 5 (scrub) works on pool \"one\"");
+        pools.jobs.lock().clear();
+        assert_eq!(replace(Some(7), new.clone()).unwrap_err().kind, ErrorKind::NotFound);
+        assert_eq!(replace(None, new.clone()).unwrap_err().kind, ErrorKind::Invalid);
+        assert_eq!(disks(), 2);
+        replace(Some(0), bench.disk("small", 1)).unwrap_err();
+        assert!(disks() == 2 && pools.all_jobs().unwrap().is_empty(), "what cannot be added replaces nothing");
+        let job = replace(Some(0), new).unwrap();
+        while pools.job_info(job.id).unwrap().state == JobState::Running {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        assert_eq!(pools.job_info(job.id).unwrap().state, JobState::Done);
+        let indices: Vec<u16> = admin.pool("one").unwrap().disks.iter().map(|d| d.index).collect();
+        assert_eq!(indices, [1, 2]);
     }
 
     #[test]
