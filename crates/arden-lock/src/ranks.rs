@@ -158,6 +158,7 @@ ranks! {
     5000 StateChange "State::change";
     5020 StateSnapshot "State::current";
     5040 MemoryState "MemoryStore::contents";
+    5060 RedbFile "RedbFile::db";
     6000 DeferredWork "DeferredWork::work";
     6020 DeferredWake "DeferredWork::wake";
     6100 SpaceViews "SpaceViews::views";

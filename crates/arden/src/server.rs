@@ -30,6 +30,7 @@ use arden_smb::{
 };
 use arden_store::{
     dir::{DirOptions, DirStore},
+    error::StoreError,
     fs::Fs,
     handles::DiskHandles,
     table::{OpenTable, TableLimits},
@@ -406,12 +407,21 @@ impl SmbControl {
 
 fn open_handles(state_dir: &Path) -> Result<Arc<DiskHandles>> {
     let file = state_dir.join("handles.redb");
-    DiskHandles::open(&file).map(Arc::new).map_err(|status| {
-        AdminError::failed(
-            format!("{}: {status}", file.display()),
+    DiskHandles::open(&file).map(Arc::new).map_err(|status| handles_refusal(&file, status))
+}
+
+fn handles_refusal(file: &Path, status: StoreError) -> AdminError {
+    let file = file.display();
+    match status {
+        StoreError::DiskFull => AdminError::failed(
+            format!("{file}: its file system is full"),
+            "free some room, then start again; leave the file where it is: it keeps open handles over restarts",
+        ),
+        status => AdminError::failed(
+            format!("{file}: {status}"),
             "it keeps open handles over restarts; without it only those are lost: move it away to start",
-        )
-    })
+        ),
+    }
 }
 
 fn config(snapshot: &Snapshot, name: &str, users: Arc<LiveUsers>) -> ServerConfig {

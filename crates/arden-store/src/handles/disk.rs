@@ -9,7 +9,8 @@ use std::{
 };
 
 use arden_lock::{Mutex, ranks};
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use arden_redb::{RedbFile, is_full};
+use redb::{Database, Error, ReadableDatabase, ReadableTable, TableDefinition};
 
 use super::{HandleChange, HandleStore, KEY_BYTES_MAX, NotKept, VALUE_BYTES_MAX};
 use crate::{
@@ -27,12 +28,13 @@ const CACHE_BYTES: usize = 256 * 1024;
 /// A `HandleStore` in a file.
 pub struct DiskHandles {
     commits: Arc<GroupCommit<HandleLog>>,
-    starts: u64,
 }
 
 /// The file, and what waits to get there.
 struct HandleLog {
-    db: Database,
+    file: RedbFile,
+    /// The start that the file counted last.
+    starts: u64,
     state: Mutex<State, ranks::HandleFile>,
     /// `State::put`; asked for every answer, without a lock.
     put: AtomicU64,
@@ -55,58 +57,87 @@ fn is_too_large(change: &HandleChange) -> bool {
     }
 }
 
-fn failed(e: impl std::fmt::Display) -> StoreError {
+fn failed(e: Error) -> StoreError {
     tracing::error!("the handle store: {e}");
     StoreError::HandlesFailed
 }
 
+/// Counts the start of a server, which has to be durable before it uses the file.
+fn count_start(db: &Database) -> Result<u64, Error> {
+    let mut tx = db.begin_write()?;
+    tx.set_durability(redb::Durability::Immediate)?;
+    let starts = {
+        let mut meta = tx.open_table(META)?;
+        let version = meta.get("version")?.map_or(VERSION, |v| v.value());
+        if version != VERSION {
+            return Err(Error::Corrupted(format!("it has version {version}, known is {VERSION}")));
+        }
+        let starts = meta.get("starts")?.map_or(0, |v| v.value()) + 1;
+        meta.insert("version", VERSION)?;
+        meta.insert("starts", starts)?;
+        tx.open_table(HANDLES)?;
+        starts
+    };
+    tx.commit()?;
+    Ok(starts)
+}
+
+fn write_changes(db: &Database, changes: &[HandleChange]) -> Result<(), Error> {
+    let mut tx = db.begin_write()?;
+    tx.set_durability(redb::Durability::Immediate)?;
+    {
+        let mut table = tx.open_table(HANDLES)?;
+        for change in changes {
+            match change {
+                HandleChange::Put { key, value } => {
+                    table.insert(key.as_slice(), value.as_slice())?;
+                }
+                HandleChange::Remove { key } => {
+                    table.remove(key.as_slice())?;
+                }
+            }
+        }
+    }
+    Ok(tx.commit()?)
+}
+
+fn read_all(db: &Database) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error> {
+    let table = db.begin_read()?.open_table(HANDLES)?;
+    let mut all = Vec::new();
+    for row in table.iter()? {
+        let (key, value) = row?;
+        all.push((key.value().to_vec(), value.value().to_vec()));
+    }
+    Ok(all)
+}
+
 impl DiskHandles {
     /// Opens or makes the file and counts the start.
+    ///
+    /// # Errors
+    /// `DiskFull`, when the file system has no room; else `HandlesFailed`. The log has the reason.
     pub fn open(file: &Path) -> Result<DiskHandles, StoreError> {
-        let db = redb::Builder::new().set_cache_size(CACHE_BYTES).create(file).map_err(failed)?;
-        let mut tx = db.begin_write().map_err(failed)?;
-        tx.set_durability(redb::Durability::Immediate).map_err(failed)?;
-        let starts = {
-            let mut meta = tx.open_table(META).map_err(failed)?;
-            let version = meta.get("version").map_err(failed)?.map_or(VERSION, |v| v.value());
-            if version != VERSION {
-                return Err(failed(format!("{} has version {version}, known is {VERSION}", file.display())));
-            }
-            let starts = meta.get("starts").map_err(failed)?.map_or(0, |v| v.value()) + 1;
-            meta.insert("version", VERSION).map_err(failed)?;
-            meta.insert("starts", starts).map_err(failed)?;
-            tx.open_table(HANDLES).map_err(failed)?;
-            starts
-        };
-        tx.commit().map_err(failed)?;
+        let cause = |e: Error| if is_full(&e) { StoreError::DiskFull } else { failed(e) };
+        let file = RedbFile::open(file, CACHE_BYTES).map_err(cause)?;
+        let starts = file.with(&|_| Ok(()), count_start).map_err(cause)?;
         let (state, put, not_kept) = Default::default();
-        Ok(DiskHandles { commits: GroupCommit::new(HandleLog { db, state, put, not_kept }, 0), starts })
+        Ok(DiskHandles { commits: GroupCommit::new(HandleLog { file, starts, state, put, not_kept }, 0) })
     }
 
     /// How often the file was opened, this time included: never the same twice.
     pub fn starts(&self) -> u64 {
-        self.starts
+        self.commits.log().starts
     }
 }
 
 impl HandleLog {
-    fn write_all(&self, changes: &[HandleChange]) -> Result<(), StoreError> {
-        let mut tx = self.db.begin_write().map_err(failed)?;
-        tx.set_durability(redb::Durability::Immediate).map_err(failed)?;
-        {
-            let mut table = tx.open_table(HANDLES).map_err(failed)?;
-            for change in changes {
-                match change {
-                    HandleChange::Put { key, value } => {
-                        table.insert(key.as_slice(), value.as_slice()).map_err(failed)?;
-                    }
-                    HandleChange::Remove { key } => {
-                        table.remove(key.as_slice()).map_err(failed)?;
-                    }
-                }
-            }
-        }
-        tx.commit().map_err(failed)
+    /// What is tried again after an error of the file system may be in the file already, in the same order.
+    fn with<T>(&self, work: impl FnMut(&Database) -> Result<T, Error>) -> Result<T, StoreError> {
+        let check = |db: &Database| match db.begin_read()?.open_table(META)?.get("starts")?.map(|v| v.value()) {
+            Some(starts) if starts == self.starts => Ok(()),
+            other => Err(Error::Corrupted(format!("start {other:?} is in the file, this is {}", self.starts))),
+        };
+        self.file.with(&check, work).map_err(failed)
     }
 }
 
@@ -137,7 +168,7 @@ impl CommitLog for HandleLog {
 
     fn write(&self, changes: Vec<HandleChange>) -> Result<(), StoreError> {
         let mut unwritten = Unwritten { log: self, changes };
-        self.write_all(&unwritten.changes)?;
+        self.with(|db| write_changes(db, &unwritten.changes))?;
         unwritten.changes.clear();
         Ok(())
     }
@@ -149,14 +180,7 @@ impl CommitLog for HandleLog {
 
 impl HandleStore for DiskHandles {
     fn load(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError> {
-        let tx = self.commits.log().db.begin_read().map_err(failed)?;
-        let table = tx.open_table(HANDLES).map_err(failed)?;
-        let mut all = Vec::new();
-        for row in table.iter().map_err(failed)? {
-            let (key, value) = row.map_err(failed)?;
-            all.push((key.value().to_vec(), value.value().to_vec()));
-        }
-        Ok(all)
+        self.commits.log().with(read_all)
     }
 
     fn put(&self, scope: ScopeId, changes: Vec<HandleChange>) {
@@ -200,6 +224,8 @@ impl HandleStore for DiskHandles {
 
 #[cfg(test)]
 mod tests {
+    use arden_redb::Fault;
+
     use super::*;
     use crate::commit::CommitScope;
 
@@ -225,6 +251,37 @@ mod tests {
         let h = DiskHandles::open(&file).unwrap();
         assert_eq!(h.load().unwrap(), [(b"b".to_vec(), b"3".to_vec())]);
         assert_eq!(h.starts(), first + 1);
+        drop(h);
+        std::fs::remove_file(&file).unwrap();
+    }
+
+    #[test]
+    fn after_a_full_file_system_all_is_kept_in_order_and_nothing_is_claimed_before() {
+        let file = std::env::temp_dir().join(format!("arden-handles-full-{}", std::process::id()));
+        let _ = std::fs::remove_file(&file);
+        let (h, scope) = (DiskHandles::open(&file).unwrap(), CommitScope::begin());
+        h.put(scope.id(), vec![put(b"a", b"1"), put(b"b", b"1")]);
+        h.commit(scope.id()).unwrap();
+        for fault in [Fault::Write, Fault::Sync] {
+            h.commits.log().file.set_fault(fault);
+            h.put(scope.id(), vec![put(b"a", b"2"), HandleChange::Remove { key: b"b".to_vec() }]);
+            for _ in 0..2 {
+                assert!(h.commit(scope.id()).is_err() && h.has_uncommitted(scope.id()));
+            }
+            h.put(scope.id(), vec![put(b"a", b"3"), put(b"c", b"1")]);
+            assert!(h.commit(scope.id()).is_err());
+            h.commits.log().file.set_fault(Fault::None);
+            h.commit(scope.id()).unwrap();
+            assert!(!h.has_uncommitted(scope.id()));
+            assert_eq!(h.load().unwrap(), [(b"a".to_vec(), b"3".to_vec()), (b"c".to_vec(), b"1".to_vec())]);
+        }
+        // What another server has counted since is not this one's.
+        h.commits.log().file.set_fault(Fault::Write);
+        h.put(scope.id(), vec![put(b"d", b"1")]);
+        assert!(h.commit(scope.id()).is_err() && h.commit(scope.id()).is_err());
+        DiskHandles::open(&file).unwrap();
+        h.commits.log().file.set_fault(Fault::None);
+        assert!(h.commit(scope.id()).is_err() && h.has_uncommitted(scope.id()));
         drop(h);
         std::fs::remove_file(&file).unwrap();
     }
