@@ -13,7 +13,7 @@ use arden_admin::{AdminError, error::Result};
 use tracing::field::{Field, Visit};
 use tracing_subscriber::{
     field::RecordFields,
-    filter::Targets,
+    filter::{LevelFilter, Targets},
     fmt::{FormatFields, format::Writer},
     layer::SubscriberExt,
     util::SubscriberInitExt,
@@ -26,16 +26,27 @@ use crate::printable;
 /// # Errors
 /// Invalid, when the filter is malformed.
 pub fn init(spec: &str) -> Result<()> {
-    let targets: Targets = spec.parse().map_err(|e| {
-        AdminError::invalid(
-            format!("--log {spec:?}: {e}"),
-            "use error, warn, info, debug or trace, or info,arden_smb=debug",
-        )
-    })?;
+    let targets = targets(spec)?;
     let stderr = std::io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(stderr).fmt_fields(SafeFields);
     let _ = tracing_subscriber::registry().with(lines).with(targets).try_init();
     Ok(())
+}
+
+/// The filter of a text. A word without a level, which would be a module with all of its lines, is taken for a mistyped level: with
+/// that alone nothing else would be logged.
+fn targets(spec: &str) -> Result<Targets> {
+    let invalid = |error: String| {
+        AdminError::invalid(
+            format!("--log {spec:?}: {error}"),
+            "use off, error, warn, info, debug or trace, or info,arden_smb=debug",
+        )
+    };
+    let is_level = |word: &&str| word.is_empty() || word.contains('=') || word.parse::<LevelFilter>().is_ok();
+    match spec.split(',').find(|word| !is_level(word)) {
+        Some(word) => Err(invalid(format!("{word:?} is no level"))),
+        None => spec.parse().map_err(|e| invalid(format!("{e}"))),
+    }
 }
 
 /// Writes the message, and `name=value` for each field. Text is in quotes, other values when they have white space or
@@ -143,6 +154,18 @@ mod tests {
                 let bare: String = line.replace("\\\\", "").replace("\\\"", "").split('"').step_by(2).collect();
                 assert!(!bare.contains("user=root") && !bare.contains("client="), "{what}: {line}");
             }
+        }
+    }
+
+    #[test]
+    fn a_mistyped_level_is_no_module() {
+        for spec in ["error", "INFO", "off", "info,arden_smb=debug", "arden_smb=trace", "warn,arden_host=off"] {
+            assert!(targets(spec).is_ok(), "{spec}");
+        }
+        for spec in ["blah", "inof", "info,arden_smb", "arden_smb", "arden_smb=blah", " info"] {
+            let error = targets(spec).unwrap_err();
+            assert_eq!(error.kind, arden_admin::ErrorKind::Invalid, "{spec}");
+            assert!(error.error.contains(spec) && error.hint.contains("debug"), "{error}");
         }
     }
 
