@@ -47,7 +47,18 @@ async fn work(pool: &Pool, job: &JobRecord) -> SpaceResult<String> {
     match job.kind {
         JobKind::Scrub => {
             let r = pool.scrub_from(job.scrub_at.0, job.scrub_at.1 as usize).await?;
-            Ok(format!("{} bytes read, {} healed, {} undecided, {} lost", r.bytes, r.healed, r.undecided, r.lost))
+            let found =
+                format!("{} bytes read, {} healed, {} undecided, {} lost", r.bytes, r.healed, r.undecided, r.lost);
+            let wrong = match (r.undecided, r.lost) {
+                (0, 0) => return Ok(found),
+                (_, 0) => {
+                    "copies differ, and none is known to be right; the checksums of a volume decide when it is read"
+                }
+                _ => {
+                    "what is lost could not be read from any disk: bring back missing disks, or restore it from a backup"
+                }
+            };
+            Err(SpaceError::Refused(format!("{found}: {wrong}")))
         }
         JobKind::Repair => {
             let r = pool.repair().await?;
@@ -55,7 +66,14 @@ async fn work(pool: &Pool, job: &JobRecord) -> SpaceResult<String> {
                 let rule = "columns have no room on other disks; add a disk, then repair again";
                 return Err(SpaceError::Refused(format!("{} columns rebuilt, {} {rule}", r.moved, r.left)));
             }
-            Ok(format!("{} columns rebuilt", r.moved))
+            let rebuilt = format!("{} columns rebuilt", r.moved);
+            let offline = pool.status().spaces.into_iter().filter(|s| s.groups_offline > 0).map(|s| s.name);
+            let offline: Vec<String> = offline.collect();
+            if !offline.is_empty() {
+                let rule = "more disks are missing than the layout tolerates; bring them back";
+                return Err(SpaceError::Refused(format!("{rebuilt}, but offline: {}: {rule}", offline.join(", "))));
+            }
+            Ok(rebuilt)
         }
         JobKind::Rebalance => pool.rebalance().await.map(|r| format!("{} columns moved", r.moved)),
         JobKind::RemoveDisk => {
@@ -322,15 +340,18 @@ impl Job {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::path::PathBuf;
+    use std::{os::unix::fs::FileExt, path::PathBuf};
 
     use arden_admin::{
         state::{State, StateDirectory},
-        storage::{AddDisk, NewPool, Storage},
+        storage::{AddDisk, NewPool, NewSpace, Storage},
     };
+    use arden_block::Device;
 
     use super::*;
-    use crate::{pools::admin::PoolAdmin, sharing::NothingShared};
+    use crate::{pools::admin::PoolAdmin, sharing::NothingShared, volumes::device};
+
+    const BYTE: u8 = 0xa7;
 
     /// A server's pools, on files.
     pub struct Bench {
@@ -349,6 +370,50 @@ pub(super) mod tests {
 
         fn admin(&self) -> PoolAdmin {
             PoolAdmin(self.pools.clone())
+        }
+
+        /// The job, when it has ended.
+        fn ended(&self, mut job: JobInfo) -> JobInfo {
+            while matches!(job.state, JobState::Running | JobState::Paused) {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+                job = self.pools.job_info(job.id).unwrap();
+            }
+            job
+        }
+
+        fn run(&self, kind: JobKind) -> JobInfo {
+            self.ended(self.admin().start_job("one", &NewJob { kind, disk: None, add: None }).unwrap())
+        }
+
+        /// The pool `one` with a space, the first block of which is on its disks.
+        fn space(&self, layout: &str) {
+            self.pool("one");
+            let space = NewSpace {
+                name: "s".into(),
+                layout: layout.into(),
+                columns: None,
+                interleave_bytes: None,
+                size_bytes: Some(16 << 20),
+                fixed: false,
+            };
+            self.admin().create_space("one", &space).unwrap();
+            let device = device::open(self.pools.take_space("s", None, "a test").unwrap(), || ()).unwrap();
+            device.write(0, &[BYTE; 4096]).unwrap();
+            device.flush().unwrap();
+        }
+
+        /// Overwrites what has the pattern of the first block on one disk; what it has besides stays.
+        fn spoil(&self, disk: &str) {
+            let path = self.directory.join(disk);
+            let mut bytes = std::fs::read(&path).unwrap();
+            let found: Vec<usize> =
+                (0..bytes.len()).step_by(4096).filter(|at| bytes[*at..at + 4096] == [BYTE; 4096]).collect();
+            assert!(!found.is_empty());
+            let file = std::fs::File::options().write(true).open(&path).unwrap();
+            for at in found {
+                bytes[at] = !BYTE;
+                file.write_all_at(&bytes[at..at + 4096], at as u64).unwrap();
+            }
         }
 
         fn disk(&self, name: &str, mib: u64) -> PathBuf {
@@ -420,13 +485,39 @@ pub(super) mod tests {
         assert_eq!(disks(), 2);
         replace(Some(0), bench.disk("small", 1)).unwrap_err();
         assert!(disks() == 2 && pools.all_jobs().unwrap().is_empty(), "what cannot be added replaces nothing");
-        let job = replace(Some(0), new).unwrap();
-        while pools.job_info(job.id).unwrap().state == JobState::Running {
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
-        assert_eq!(pools.job_info(job.id).unwrap().state, JobState::Done);
+        let job = bench.ended(replace(Some(0), new).unwrap());
+        assert_eq!(job.state, JobState::Done, "{}", job.result);
         let indices: Vec<u16> = admin.pool("one").unwrap().disks.iter().map(|d| d.index).collect();
         assert_eq!(indices, [1, 2]);
+    }
+
+    #[test]
+    fn a_scrub_that_leaves_something_wrong_has_failed() {
+        let bench = Bench::new("scrub");
+        bench.space("mirror2");
+        let job = bench.run(JobKind::Scrub);
+        assert_eq!(job.state, JobState::Done, "{}", job.result);
+        bench.spoil("one-1");
+        let job = bench.run(JobKind::Scrub);
+        assert_eq!(job.state, JobState::Failed, "{}", job.result);
+        assert!(job.result.contains("1 undecided, 0 lost: copies differ"), "{}", job.result);
+    }
+
+    #[test]
+    fn a_repair_that_leaves_a_space_offline_has_failed() {
+        let bench = Bench::new("repair");
+        bench.space("simple");
+        let job = bench.run(JobKind::Repair);
+        assert_eq!(job.state, JobState::Done, "{}", job.result);
+        let open = bench.pools.opened("one").unwrap();
+        std::fs::remove_file(bench.directory.join("one-1")).unwrap();
+        open.ask(|p| async move { p.fail(1, "a test").await }).unwrap();
+        let job = bench.run(JobKind::Repair);
+        assert_eq!(job.state, JobState::Failed, "{}", job.result);
+        assert!(job.result.contains("but offline: s: more disks are missing"), "{}", job.result);
+        let job = bench.run(JobKind::Scrub);
+        assert_eq!(job.state, JobState::Failed, "{}", job.result);
+        assert!(job.result.contains("what is lost could not be read"), "{}", job.result);
     }
 
     #[test]
