@@ -548,6 +548,7 @@ fn exported(share: &Share, fs: Option<Arc<Fs>>, gate: Option<Arc<dyn Gate>>) -> 
         hidden: share.hidden,
         access_based_enumeration: share.access_based_enumeration,
         users_max: share.users_max,
+        users: Default::default(),
         access: aces(share),
         gate,
     }

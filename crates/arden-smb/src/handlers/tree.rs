@@ -38,7 +38,7 @@ fn may_connect(request: &Request<'_>, share: &Share, token: &Token, maximal_acce
         }
         return Err(NtStatus::ACCESS_DENIED.into());
     }
-    if share.users_max.is_some_and(|max| request.trees.users_of(&share.name) >= max as usize) {
+    if share.users_max.is_some_and(|max| share.users.count() >= max as usize) {
         if let Some(left_out) = request.trees.admit_line(Line::ShareFull) {
             tracing::warn!(client = %request.verified.address, share = %share.name, left_out,
                 "users_max of the share reached");
@@ -79,7 +79,7 @@ pub fn connect(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         }
         let (session_id, created) = (request.session.id, request.now);
         let tree = Tree { id, session_id, share: share.clone(), maximal_access, created, usage };
-        trees.insert(id, Arc::new(tree));
+        trees.insert(Arc::new(tree));
     }
     if !request.trees.recheck_tree(request.scope, request.session, id) {
         // The share changed meanwhile.

@@ -14,4 +14,4 @@ pub use kept::KeptLocks;
 pub use negotiated::Negotiated;
 pub use open::{Durability, Object, OpenState, PipeState, SmbOpen, Work, Working, caches_handle, wire_level};
 pub use session_tables::SessionTables;
-pub use tree::Tree;
+pub use tree::{Tree, TreeConnects};

@@ -15,7 +15,7 @@ use arden_store::fs::ClientId;
 
 use crate::{
     base::grants::Grants,
-    model::{SmbOpen, Tree},
+    model::{SmbOpen, TreeConnects},
 };
 
 /// The tables of one session.
@@ -36,7 +36,7 @@ pub struct SessionTables {
     pub node: Option<u16>,
     ended: AtomicBool,
     told_unencrypted: AtomicBool,
-    pub trees: RwLock<HashMap<u32, Arc<Tree>>, ranks::SessionTrees>,
+    pub trees: RwLock<TreeConnects, ranks::SessionTrees>,
     pub opens: RwLock<HashMap<u64, Arc<SmbOpen>>, ranks::SessionOpens>,
     next_tree: AtomicU32,
 }
@@ -58,7 +58,7 @@ impl SessionTables {
             node: None,
             ended: AtomicBool::new(false),
             told_unencrypted: AtomicBool::new(false),
-            trees: RwLock::new(HashMap::new()),
+            trees: RwLock::default(),
             opens: RwLock::new(HashMap::new()),
             next_tree: AtomicU32::new(1),
         }

@@ -1,6 +1,9 @@
 //! What the server exports, and whom it lets in.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use arden_auth::Token;
 use arden_store::fs::Fs;
@@ -85,6 +88,28 @@ impl Gates {
     }
 }
 
+/// How many sessions have tree connects to a share, as their [`TreeConnects`](super::TreeConnects) count them.
+#[derive(Debug, Clone, Default)]
+pub struct ShareUsers(Arc<AtomicUsize>);
+
+impl ShareUsers {
+    pub fn count(&self) -> usize {
+        self.0.load(Ordering::Acquire)
+    }
+    pub(super) fn are_of(&self, share: &Share) -> bool {
+        Arc::ptr_eq(&self.0, &share.users.0)
+    }
+    /// One more.
+    pub(super) fn begin(&self) -> ShareUsers {
+        self.0.fetch_add(1, Ordering::AcqRel);
+        self.clone()
+    }
+    /// One less.
+    pub(super) fn end(&self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// One export.
 #[derive(Clone)]
 pub struct Share {
@@ -107,6 +132,8 @@ pub struct Share {
     pub access_based_enumeration: bool,
     /// Users at a time; more are refused.
     pub users_max: Option<u32>,
+    /// Users there are. What replaces the share has the same.
+    pub users: ShareUsers,
     /// Empty: everyone who is authenticated, full.
     pub access: Vec<ShareAce>,
     /// None: it may always be served.
@@ -143,6 +170,7 @@ impl Share {
             hidden: true,
             access_based_enumeration: false,
             users_max: None,
+            users: ShareUsers::default(),
             access: Vec::new(),
             gate: None,
         }

@@ -200,9 +200,15 @@ impl Trees {
     /// (`revoke`). A new share that is continuously available is there with the persistent opens that were kept, any other with those
     /// that were kept for a planned move.
     pub fn set_shares(self: &Arc<Trees>, shares: Vec<Share>) {
-        let mut map: HashMap<String, Arc<Share>> =
-            shares.into_iter().map(|s| (s.name.to_lowercase(), Arc::new(s))).collect();
-        map.insert("ipc$".into(), Arc::new(Share::ipc()));
+        let before = self.shares.read().clone();
+        // Of one name with one count: tree connects go over to what replaces their share one by one.
+        let counted = |name: String, share: Share| {
+            let users = before.get(&name).map_or(share.users.clone(), |old| old.users.clone());
+            (name, Arc::new(Share { users, ..share }))
+        };
+        let named = shares.into_iter().map(|s| (s.name.to_lowercase(), s));
+        let mut map: HashMap<String, Arc<Share>> = named.map(|(name, share)| counted(name, share)).collect();
+        map.extend([counted("ipc$".into(), Share::ipc())]);
         self.forget_restored(|name| map.contains_key(name));
         let new = self.not_restored(&map);
         for share in map.values().filter(|s| s.is_durable()) {
@@ -262,14 +268,8 @@ impl Trees {
         Ending { trees: self.clone(), opens, keep_durable, now, under_way }
     }
 
-    /// Sessions with a tree connect to the share.
-    pub fn users_of(&self, share: &str) -> usize {
-        let uses = |s: &Arc<SessionTables>| s.trees.read().values().any(|t| t.share.name == share);
-        self.sessions.read().values().filter(|s| uses(s)).count()
-    }
-
     pub fn disconnect_tree(&self, scope: &CommitScope, session: &SessionTables, tree_id: u32) -> bool {
-        let Some(_) = session.trees.write().remove(&tree_id) else { return false };
+        let Some(_) = session.trees.write().remove(tree_id) else { return false };
         let mut opens = Vec::new();
         session.opens.write().retain(|_, open| {
             let of_tree = open.state.lock().tree_id == tree_id;

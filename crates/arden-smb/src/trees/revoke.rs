@@ -65,7 +65,7 @@ impl Trees {
             let replaced = {
                 let mut trees = session.trees.write();
                 let same = trees.get(&id).is_some_and(|t| Arc::ptr_eq(t, &tree));
-                same.then(|| trees.insert(id, Arc::new(now))).is_some()
+                same.then(|| trees.insert(Arc::new(now))).is_some()
             };
             if replaced {
                 let opens: Vec<_> = session.opens.read().values().cloned().collect();

@@ -128,6 +128,62 @@ fn a_change_that_takes_nothing_away_is_not_noticed() {
     assert!(lab.server.session(c.session_id()).unwrap().tables.trees.read()[&c.tree].share.access_based_enumeration);
 }
 
+/// A session is a user of a share from its first tree connect to the end of the last, whatever ends it.
+#[test]
+fn users_of_a_share_are_counted_until_they_are_gone() {
+    let lab = Lab::new();
+    let users = || lab.server.trees.share(SECOND).unwrap().users.count();
+    change_share(&lab, SECOND, |share| share.users_max = Some(2));
+    let leave = |c: &mut Client, tree| c.status(&Req::empty(Command::TreeDisconnect).tree(tree));
+    type End<'a> = (&'a str, &'a dyn Fn(&mut Client, [u32; 2]));
+    let ends: [End<'_>; 6] = [
+        ("tree disconnect", &|c, [first, second]| {
+            assert_eq!(leave(c, first), NtStatus::SUCCESS);
+            assert_eq!(users(), 1, "it has another one");
+            assert_eq!(leave(c, second), NtStatus::SUCCESS);
+        }),
+        ("logoff", &|c, _| assert_eq!(c.status(&Req::empty(Command::Logoff).tree(0)), NtStatus::SUCCESS)),
+        ("connection lost", &|c, _| c.disconnect()),
+        ("session closed", &|c, _| assert!(lab.server.close_session(c.session_id()))),
+        ("user removed", &|_, _| {
+            let record = lab.users.user(OTHER).unwrap();
+            lab.users.remove_user(OTHER);
+            lab.server.accounts_changed().close();
+            lab.users.put_user(record);
+        }),
+        ("access revoked", &|_, _| {
+            change_share(&lab, SECOND, |share| share.access = vec![ShareAce { sid: staff(), allow: true, mask: 1 }]);
+            change_share(&lab, SECOND, |share| share.access.clear());
+        }),
+    ];
+    for (how, end) in ends {
+        let mut c = logged_on(&lab, OTHER, SECOND);
+        let first = c.tree;
+        c.connect(SHARE);
+        let of_another = c.tree;
+        c.connect(SECOND);
+        let trees = [first, c.tree];
+        assert_eq!(leave(&mut c, of_another), NtStatus::SUCCESS);
+        assert_eq!(users(), 1, "{how}");
+        let mut second = logged_on(&lab, USER, SECOND);
+        let mut third = logged_on(&lab, USER, SHARE);
+        assert_eq!(users(), 2, "{how}");
+        assert_eq!(third.try_connect(SECOND).unwrap_err(), NtStatus::REQUEST_NOT_ACCEPTED, "{how}");
+        // What replaces the share has the same users, each once.
+        change_share(&lab, SECOND, |share| share.access_based_enumeration ^= true);
+        assert_eq!(users(), 2, "{how}");
+        second.disconnect();
+        assert_eq!(users(), 1, "{how}");
+        end(&mut c, trees);
+        assert_eq!(users(), 0, "{how}");
+        third.connect(SECOND);
+        assert_eq!(users(), 1, "{how}");
+        third.disconnect();
+        assert_eq!(users(), 0, "{how}");
+        c.disconnect();
+    }
+}
+
 #[test]
 fn a_user_who_is_removed_or_disabled_has_no_sessions_and_no_opens() {
     for removed in [true, false] {
