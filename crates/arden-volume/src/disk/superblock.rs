@@ -13,7 +13,7 @@ use crate::disk::{
     device::{BLOCK, BlockCheck, read_verified},
     error::{VolError, VolResult},
     openings::{GENERATIONS_AHEAD, Openings},
-    treenode::Ptr,
+    treenode::{NO_ROOT, Ptr, root_of},
 };
 
 const MAGIC: &[u8; 8] = b"ARDENVOL";
@@ -155,7 +155,7 @@ impl Superblock {
         b.put_u64(self.journal_block);
         b.put_u64(self.journal_blocks);
         b.put_u64(self.generation);
-        let (ptr, level) = self.root.unwrap_or((Ptr::default(), 0xFF));
+        let (ptr, level) = self.root.unwrap_or((Ptr::default(), NO_ROOT));
         ptr.encode(&mut b);
         b.put_u32(u32::from(level));
         b.put_u32(self.features);
@@ -196,8 +196,7 @@ impl Superblock {
         let epoch = r.u32()?;
         let id = r.u128()?;
         let (size_blocks, journal_block, journal_blocks, generation) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
-        let ptr = Ptr::decode(&mut r)?;
-        let level = r.u32()?;
+        let root = root_of(Ptr::decode(&mut r)?, r.u32()?)?;
         let features = r.u32()?;
         if features & !feature::KNOWN != 0 {
             return Err(VolError::Later);
@@ -218,7 +217,7 @@ impl Superblock {
             journal_block,
             journal_blocks,
             generation,
-            root: u8::try_from(level).ok().filter(|l| *l != 0xFF).map(|l| (ptr, l)),
+            root,
             start,
             seq,
             next_id,
@@ -232,8 +231,7 @@ impl Superblock {
             && sb.journal_blocks < sb.size_blocks
             && sb.journal_block < sb.size_blocks - sb.journal_blocks
             && sb.start.block <= sb.journal_blocks
-            && sb.size_blocks <= u64::MAX / BLOCK_BYTES
-            && level <= 0xFF;
+            && sb.size_blocks <= u64::MAX / BLOCK_BYTES;
         if plausible { Ok(sb) } else { Err(VolError::Corrupt("superblock")) }
     }
 
@@ -366,7 +364,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        disk::device::MemDevice,
+        disk::{device::MemDevice, treenode::LEVEL_MAX},
         testing::{Files, Pair, Volume, volume_on},
     };
 
@@ -387,6 +385,24 @@ mod tests {
             let at = |sb: &Superblock| sb.places().map(|block| generation_at(disk, block)).collect::<Vec<_>>();
             assert_eq!(at(&next), [next.generation; 2], "it stays until there is a newer one");
             assert_eq!(at(&own), [own.generation; 2]);
+        }
+    }
+
+    /// Down from a root goes one call for each level.
+    #[test]
+    fn a_root_at_a_level_that_no_tree_has_is_damage() {
+        let decode = |root| {
+            let device = MemDevice::new(8 << 20);
+            Volume::format(&device, "deep", 0x77, FileTime(1)).unwrap();
+            let sb = Superblock { root, ..Superblock::read(&device).unwrap() };
+            Superblock::decode(&sb.encode()).map(|sb| sb.root)
+        };
+        let at = |level| Some((Ptr { block: 100, birth: 1, sum: 2 }, level));
+        for root in [None, at(0), at(LEVEL_MAX)] {
+            assert_eq!(decode(root), Ok(root));
+        }
+        for level in [LEVEL_MAX + 1, 0xFE] {
+            assert_eq!(decode(at(level)), Err(VolError::Corrupt("the tree is too deep")));
         }
     }
 

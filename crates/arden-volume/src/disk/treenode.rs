@@ -49,6 +49,21 @@ impl Ptr {
     }
 }
 
+/// The level that a structure on disk has beside its root while the tree is empty.
+pub const NO_ROOT: u8 = 0xFF;
+
+/// The root that a structure on disk names.
+///
+/// # Errors
+/// Corrupt, with a level that no tree has: whoever goes down from the root calls itself once for each level.
+pub fn root_of(ptr: Ptr, level: u32) -> VolResult<Option<(Ptr, u8)>> {
+    match u8::try_from(level) {
+        Ok(NO_ROOT) => Ok(None),
+        Ok(level) if level <= LEVEL_MAX => Ok(Some((ptr, level))),
+        _ => Err(VolError::Corrupt("the tree is too deep")),
+    }
+}
+
 /// Bytes of a key that stand beside its place, after those that all keys of the node share.
 const HEAD_BYTES: usize = 4;
 /// As many entries as a node of names has.

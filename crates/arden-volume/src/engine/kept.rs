@@ -27,7 +27,7 @@ use crate::{
         error::{VolError, VolResult},
         keys::{self, Val},
         run::Run,
-        treenode::Ptr,
+        treenode::{NO_ROOT, Ptr, root_of},
     },
     engine::{
         tree::{Root, Tree},
@@ -68,7 +68,7 @@ impl Snapshot {
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        let (ptr, level) = self.root.unwrap_or((Ptr::default(), 0xFF));
+        let (ptr, level) = self.root.unwrap_or((Ptr::default(), NO_ROOT));
         let mut out = Vec::with_capacity(52 + self.label.len());
         out.put_u32(if self.is_leaving() { LEAVING } else { 0 });
         out.put_u64(self.time.0);
@@ -83,14 +83,13 @@ impl Snapshot {
         let bad = VolError::Corrupt("snapshot");
         let mut r = Reader::new(value);
         let (flags, time, generation) = (r.u32()?, FileTime(r.u64()?), r.u64()?);
-        let ptr = Ptr::decode(&mut r)?;
-        let level = u8::try_from(r.u32()?).map_err(|_| bad)?;
+        let root = root_of(Ptr::decode(&mut r)?, r.u32()?)?;
         Ok(Snapshot {
             epoch: u32::try_from(keys::first(key)).map_err(|_| bad)?,
             time,
             label: String::from_utf8(r.rest().to_vec()).map_err(|_| bad)?,
             generation,
-            root: (level != 0xFF).then_some((ptr, level)),
+            root,
             leaving: AtomicBool::new(flags & LEAVING != 0),
             closed: AtomicBool::new(flags & LEAVING != 0),
             in_use: RwLock::new(()),
@@ -184,4 +183,23 @@ pub fn visit_nodes(
         before = generation;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::treenode::LEVEL_MAX;
+
+    #[test]
+    fn a_snapshot_at_a_level_that_no_tree_has_is_damage() {
+        let decode = |root| {
+            let snapshot = Snapshot::new(3, FileTime(1), "label", 4, root);
+            Snapshot::decode(&snapshot.key(), &snapshot.encode()).map(|snapshot| snapshot.root)
+        };
+        let at = |level| Some((Ptr { block: 100, birth: 1, sum: 2 }, level));
+        for root in [None, at(0), at(LEVEL_MAX)] {
+            assert_eq!(decode(root), Ok(root));
+        }
+        assert_eq!(decode(at(LEVEL_MAX + 1)), Err(VolError::Corrupt("the tree is too deep")));
+    }
 }
