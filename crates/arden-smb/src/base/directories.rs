@@ -16,7 +16,6 @@ use super::usage::{Charge, Kind, Refused};
 pub struct Directories(Mutex<HashMap<(usize, u64), Weak<KeptDirectory>>, ranks::UsageDirectories>);
 
 /// A directory charged to a user, and those above it.
-#[derive(Debug)]
 pub struct KeptDirectory {
     above: Option<Arc<KeptDirectory>>,
     /// With it the account lives whose place in memory is its number.
@@ -71,6 +70,13 @@ impl Directories {
     }
 }
 
+/// Without those above: there may be more of them than a stack has frames.
+impl std::fmt::Debug for KeptDirectory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KeptDirectory").finish_non_exhaustive()
+    }
+}
+
 impl Drop for KeptDirectory {
     /// One after the other, as the directories themselves.
     fn drop(&mut self) {
@@ -78,5 +84,24 @@ impl Drop for KeptDirectory {
         while let Some(mut directory) = above.and_then(Arc::into_inner) {
             above = directory.above.take();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arden_auth::Token;
+    use arden_wire::dtyp::Sid;
+
+    use super::*;
+    use crate::base::usage::{Usage, UsageLimits};
+
+    #[test]
+    fn a_directory_is_shown_without_those_above() {
+        let user = Token { user: Sid::new(5, &[21, 1]), user_name: "u".into(), groups: Vec::new(), privileges: 0 };
+        let charge = Usage::new(UsageLimits::default()).charge(Kind::DescriptorOpens, &user, None, 1).unwrap();
+        let below =
+            |above| Some(Arc::new(KeptDirectory { above, _charge: charge.also_beyond(Kind::DescriptorOpens, 1) }));
+        let deep = (0..100).fold(None, |above, _| below(above));
+        assert_eq!(format!("{deep:?}"), "Some(KeptDirectory { .. })");
     }
 }
