@@ -1,8 +1,11 @@
 //! Changes made outside Arden, by inotify: directories are watched while somebody asks for them, up to a limit. What
 //! Arden does itself comes back from the kernel as an echo; whoever does it notes it first, and the echo is dropped.
+//!
+//! A directory is watched while somebody asks for it, or for all that is below one above it. Who asks is counted at the
+//! directory that was asked for and nowhere below, so a tree takes as much memory for many who ask as for one.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque, hash_map::Entry},
     mem::MaybeUninit,
     os::fd::OwnedFd,
     sync::{
@@ -38,6 +41,8 @@ use crate::{
 const ECHO_TIME: Duration = Duration::from_secs(2);
 /// Notes of one's own changes; beyond, the oldest are forgotten and their echoes reported.
 const ECHOES_MAX: usize = 65_536;
+/// Watches that are taken away under one lock.
+const TAKEN_AWAY_AT_ONCE: usize = 256;
 const EVENT_BUFFER_BYTES: usize = 64 * 1024;
 /// So long after the first half of a move its other half is waited for.
 const OTHER_HALF: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
@@ -56,22 +61,76 @@ pub struct Watcher {
 
 #[derive(Default)]
 struct State {
-    watched: HashMap<i32, Watched>,
-    /// Whether the guard is recursive.
-    guards: HashMap<u64, bool>,
-    next_guard: u64,
-    /// Directories below which everything is to be watched, by the guard for which. A guard that goes takes its walk back.
-    walks: BTreeMap<u64, Arc<Inode>>,
-    /// Guards that went, whose watches are to be taken away.
-    released: HashSet<u64>,
+    watched: HashMap<i32, Arc<Inode>>,
+    /// Directories that somebody asks for, or that are in `walks`. Guards and walks keep them, so that no other file gets the
+    /// same key.
+    asked: HashMap<InodeKey, Asked>,
+    /// Directories below which everything is to be watched, each once.
+    walks: VecDeque<Arc<Inode>>,
+    /// A guard went, and watches may have to be taken away.
+    released: bool,
     stop: bool,
     /// The limit was met and told.
     limit_told: bool,
 }
 
-struct Watched {
-    inode: Arc<Inode>,
-    guards: Vec<u64>,
+/// How many guards a directory has.
+#[derive(Default)]
+struct Asked {
+    flat: usize,
+    recursive: usize,
+    /// It is in `walks`.
+    walk: bool,
+}
+
+impl Asked {
+    fn is_over(&self) -> bool {
+        self.flat == 0 && self.recursive == 0 && !self.walk
+    }
+}
+
+impl State {
+    fn ask(&mut self, dir: InodeKey, recursive: bool) {
+        let asked = self.asked.entry(dir).or_default();
+        *(if recursive { &mut asked.recursive } else { &mut asked.flat }) += 1;
+    }
+
+    fn no_longer_ask(&mut self, dir: InodeKey, recursive: bool) {
+        let Some(asked) = self.asked.get_mut(&dir) else { return };
+        let count = if recursive { &mut asked.recursive } else { &mut asked.flat };
+        *count -= 1;
+        self.released |= *count == 0;
+        if asked.is_over() {
+            self.asked.remove(&dir);
+        }
+    }
+
+    fn walk(&mut self, dir: &Arc<Inode>) {
+        if let Some(asked) = self.asked.get_mut(&dir.key)
+            && !std::mem::replace(&mut asked.walk, true)
+        {
+            self.walks.push_back(dir.clone());
+        }
+    }
+
+    fn next_walk(&mut self) -> Option<Arc<Inode>> {
+        let dir = self.walks.pop_front()?;
+        if let Some(asked) = self.asked.get_mut(&dir.key) {
+            asked.walk = false;
+            if asked.is_over() {
+                self.asked.remove(&dir.key);
+            }
+        }
+        Some(dir)
+    }
+
+    fn is_asked_for(&self, dir: InodeKey) -> bool {
+        self.asked.get(&dir).is_some_and(|asked| asked.flat > 0 || asked.recursive > 0)
+    }
+
+    fn is_recursive(&self, dir: InodeKey) -> bool {
+        self.asked.get(&dir).is_some_and(|asked| asked.recursive > 0)
+    }
 }
 
 struct Echo {
@@ -83,23 +142,29 @@ struct Echo {
 /// Stops the watch of a directory when dropped.
 struct Guard {
     watcher: Weak<Watcher>,
-    id: u64,
+    dir: Arc<Inode>,
+    recursive: bool,
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Some(watcher) = self.watcher.upgrade() {
-            let taken_back = {
-                let mut state = watcher.state.lock();
-                state.guards.remove(&self.id);
-                state.released.insert(self.id);
-                state.walks.remove(&self.id)
-            };
+            watcher.state.lock().no_longer_ask(self.dir.key, self.recursive);
             watcher.wake();
-            // Dropping an inode may drop its directory and so on: not under the lock.
-            drop(taken_back);
         }
     }
+}
+
+/// Whether one of `dir` and the directories above it is so.
+fn is_at_or_above(dir: &Arc<Inode>, mut is_so: impl FnMut(InodeKey) -> bool) -> bool {
+    let mut here = Some(dir.clone());
+    while let Some(inode) = here {
+        if is_so(inode.key) {
+            return true;
+        }
+        here = inode.dir.as_ref().and_then(|part| part.link.place.lock().parent.clone());
+    }
+    false
 }
 
 impl Shared {
@@ -132,18 +197,12 @@ impl Shared {
         if dir.kind != Kind::Directory {
             return Err(StoreError::NotADirectory.into());
         }
-        let id = {
-            let mut state = watcher.state.lock();
-            let id = state.next_guard;
-            state.next_guard += 1;
-            state.guards.insert(id, recursive);
-            id
-        };
+        watcher.state.lock().ask(dir.key, recursive);
         // Also when it fails, so that nothing of it stays.
-        let guard = Guard { watcher: Arc::downgrade(watcher), id };
-        watcher.add(dir, &[id])?;
+        let guard = Guard { watcher: Arc::downgrade(watcher), dir: dir.clone(), recursive };
+        watcher.add(dir)?;
         if recursive {
-            watcher.state.lock().walks.insert(id, dir.clone());
+            watcher.state.lock().walk(dir);
             watcher.wake();
         }
         Ok(Box::new(guard))
@@ -231,8 +290,8 @@ impl Watcher {
         ours
     }
 
-    /// Watches `dir` for these guards; answers whether the watch is new.
-    fn add(&self, dir: &Arc<Inode>, guards: &[u64]) -> Result<bool> {
+    /// Watches `dir`; answers whether the watch is new.
+    fn add(&self, dir: &Arc<Inode>) -> Result<bool> {
         let flags = WatchFlags::CREATE
             | WatchFlags::DELETE
             | WatchFlags::MODIFY
@@ -242,7 +301,7 @@ impl Watcher {
             | WatchFlags::ONLYDIR
             | WatchFlags::EXCL_UNLINK;
         let mut state = self.state.lock();
-        if state.watched.len() >= self.watches_max && !state.watched.values().any(|w| Arc::ptr_eq(&w.inode, dir)) {
+        if state.watched.len() >= self.watches_max && !state.watched.values().any(|w| Arc::ptr_eq(w, dir)) {
             self.tell_limit(&mut state);
             return Err(StoreError::InsufficientResources.into());
         }
@@ -255,15 +314,11 @@ impl Watcher {
             }
             Err(e) => return Err(sys::failure(e)),
         };
-        let watched = state.watched.entry(wd).or_insert_with(|| Watched { inode: dir.clone(), guards: Vec::new() });
-        let new = watched.guards.is_empty();
-        for g in guards {
-            if !watched.guards.contains(g) {
-                watched.guards.push(*g);
-            }
-        }
+        let entry = state.watched.entry(wd);
+        let is_new = matches!(entry, Entry::Vacant(_));
+        entry.or_insert_with(|| dir.clone());
         self.active.store(state.watched.len(), Ordering::Relaxed);
-        Ok(new)
+        Ok(is_new)
     }
 
     fn tell_limit(&self, state: &mut State) {
@@ -295,8 +350,8 @@ impl Watcher {
             }
             self.read_events(&store, &mut buf);
             self.release();
-            while let Some((id, dir)) = self.next_walk() {
-                self.watch_below(&store, &dir, &[id], false);
+            while let Some(dir) = self.next_walk() {
+                self.watch_below(&store, &dir, false);
                 // The kernel keeps so many events and no more.
                 self.read_events(&store, &mut buf);
                 self.release();
@@ -304,40 +359,47 @@ impl Watcher {
         }
     }
 
-    fn next_walk(&self) -> Option<(u64, Arc<Inode>)> {
-        self.state.lock().walks.pop_first()
+    fn next_walk(&self) -> Option<Arc<Inode>> {
+        self.state.lock().next_walk()
     }
 
-    /// Takes away the watches of all guards that went.
+    /// Takes away the watches that nobody asks for any more.
     fn release(&self) {
-        let mut state = self.state.lock();
-        let released = std::mem::take(&mut state.released);
-        if released.is_empty() {
-            return;
-        }
-        let mut gone = Vec::new();
-        for (wd, watched) in &mut state.watched {
-            watched.guards.retain(|guard| !released.contains(guard));
-            if watched.guards.is_empty() {
-                gone.push(*wd);
+        let (all, recursive): (Vec<(i32, Arc<Inode>)>, HashSet<InodeKey>) = {
+            let mut state = self.state.lock();
+            if !std::mem::take(&mut state.released) {
+                return;
             }
+            let recursive = state.asked.iter().filter(|(_, asked)| asked.recursive > 0).map(|(key, _)| *key);
+            (state.watched.iter().map(|(wd, dir)| (*wd, dir.clone())).collect(), recursive.collect())
+        };
+        // Where a directory stands has a lock of its own, which comes before that of the watches. A recursive guard that
+        // comes meanwhile is walked for after this.
+        let not_below = all.into_iter().filter(|(_, dir)| !is_at_or_above(dir, |key| recursive.contains(&key)));
+        self.take_away(&not_below.collect::<Vec<_>>(), |state, dir| !state.is_asked_for(dir.key));
+    }
+
+    /// Takes away those of these watches that are still there, and of which this is true. The caller keeps the inodes: dropping
+    /// one may drop its directory and so on, which is not for the lock.
+    fn take_away(&self, watches: &[(i32, Arc<Inode>)], goes: impl Fn(&State, &Inode) -> bool) {
+        for some in watches.chunks(TAKEN_AWAY_AT_ONCE) {
+            let mut state = self.state.lock();
+            for (wd, dir) in some {
+                if state.watched.get(wd).is_some_and(|w| Arc::ptr_eq(w, dir)) && goes(&state, dir) {
+                    state.watched.remove(wd);
+                    let _ = inotify::remove_watch(&self.inotify, *wd);
+                }
+            }
+            self.active.store(state.watched.len(), Ordering::Relaxed);
         }
-        // Dropping an inode may drop its directory and so on: not under the lock.
-        let dropped: Vec<_> = gone.iter().filter_map(|wd| state.watched.remove(wd)).collect();
-        self.active.store(state.watched.len(), Ordering::Relaxed);
-        drop(state);
-        for wd in gone {
-            let _ = inotify::remove_watch(&self.inotify, wd);
-        }
-        drop(dropped);
     }
 
     /// Watches all directories below `dir`. With `report`, what is found is told as added: it came after the directory
     /// did and before its watch.
-    fn watch_below(&self, store: &Shared, dir: &Arc<Inode>, guards: &[u64], report: bool) {
-        let mut todo = vec![dir.clone()];
+    fn watch_below(&self, store: &Shared, top: &Arc<Inode>, report: bool) {
+        let mut todo = vec![top.clone()];
         while let Some(dir) = todo.pop() {
-            if !self.is_wanted(guards) {
+            if !self.looks_below(top) {
                 return;
             }
             for name in child_names(&dir) {
@@ -351,7 +413,7 @@ impl Watcher {
                     continue;
                 }
                 let Ok(Some((sub, _))) = store.child(&dir, &name, false) else { continue };
-                match self.add(&sub, guards) {
+                match self.add(&sub) {
                     Ok(_) => todo.push(sub),
                     Err(NotDone::Failed(StoreError::InsufficientResources)) => return,
                     Err(_) => {}
@@ -360,10 +422,9 @@ impl Watcher {
         }
     }
 
-    /// Whether one of these guards is still there.
-    fn is_wanted(&self, guards: &[u64]) -> bool {
-        let state = self.state.lock();
-        guards.iter().any(|guard| state.guards.contains_key(guard))
+    /// Whether somebody asks for all that is below `dir`, or below one above it.
+    fn looks_below(&self, dir: &Arc<Inode>) -> bool {
+        is_at_or_above(dir, |key| self.state.lock().is_recursive(key))
     }
 
     fn tell(&self, kind: ChangeKind, dir: &Inode, name: &str, directory: bool) {
@@ -412,11 +473,11 @@ impl Watcher {
                 continue;
             }
             last = Some((wd, flags, name.into()));
-            let Some((dir, guards)) = self.watched(wd) else { continue };
+            let Some(dir) = self.state.lock().watched.get(&wd).cloned() else { continue };
             if is_reserved(name) {
                 continue;
             }
-            self.event(store, &dir, &guards, name, flags, cookie, &mut moved);
+            self.event(store, &dir, name, flags, cookie, &mut moved);
         }
     }
 
@@ -434,20 +495,10 @@ impl Watcher {
         drop(dropped);
     }
 
-    /// The directory, and its guards that look further down.
-    fn watched(&self, wd: i32) -> Option<(Arc<Inode>, Vec<u64>)> {
-        let state = self.state.lock();
-        let watched = state.watched.get(&wd)?;
-        let recursive = watched.guards.iter().copied().filter(|g| state.guards.get(g) == Some(&true));
-        Some((watched.inode.clone(), recursive.collect()))
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the fields of one event")]
     fn event(
         &self,
         store: &Shared,
         dir: &Arc<Inode>,
-        recursive: &[u64],
         name: &str,
         flags: ReadFlags,
         cookie: u32,
@@ -498,11 +549,11 @@ impl Watcher {
             self.tell(ChangeKind::Added, dir, name, directory);
         }
         if directory
-            && !recursive.is_empty()
+            && self.looks_below(dir)
             && let Ok(Some((sub, _))) = store.child(dir, name, false)
-            && self.add(&sub, recursive) == Ok(true)
+            && self.add(&sub) == Ok(true)
         {
-            self.watch_below(store, &sub, recursive, flags.contains(ReadFlags::CREATE));
+            self.watch_below(store, &sub, flags.contains(ReadFlags::CREATE));
         }
     }
 
@@ -519,21 +570,11 @@ impl Watcher {
         // Where a directory stands has a lock of its own, which comes before that of the watches.
         let all: Vec<(i32, Arc<Inode>)> = {
             let state = self.state.lock();
-            state.watched.iter().map(|(&wd, w)| (wd, w.inode.clone())).collect()
+            state.watched.iter().map(|(&wd, dir)| (wd, dir.clone())).collect()
         };
         let below = |i: &Inode| i.dir.as_ref().is_some_and(|d| path_of(&d.link).starts_with(&path));
         let gone: Vec<_> = all.into_iter().filter(|(_, inode)| below(inode)).collect();
-        let mut dropped = Vec::new();
-        let mut state = self.state.lock();
-        for (wd, inode) in &gone {
-            if state.watched.get(wd).is_some_and(|w| Arc::ptr_eq(&w.inode, inode)) {
-                dropped.extend(state.watched.remove(wd));
-                let _ = inotify::remove_watch(&self.inotify, *wd);
-            }
-        }
-        self.active.store(state.watched.len(), Ordering::Relaxed);
-        drop(state);
-        drop(dropped);
+        self.take_away(&gone, |_, _| true);
     }
 }
 
@@ -557,4 +598,74 @@ fn child_names(dir: &Inode) -> Vec<String> {
         });
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        dir::{DirOptions, DirStore},
+        name::NtPath,
+        store::{FileStore, Lookup, NodeRef},
+    };
+
+    struct Deaf;
+    impl ChangeSink for Deaf {
+        fn changed(&self, _: ChangeKind, _: &[Named], _: bool) {}
+        fn overflow(&self) {}
+    }
+
+    /// Entries that are kept: of directories that are watched, those that are asked for, and those to be walked.
+    fn entries(store: &DirStore) -> (usize, usize, usize) {
+        let state = store.shared.watcher.get().expect("it watches").state.lock();
+        (state.watched.len(), state.asked.len(), state.walks.len())
+    }
+
+    fn wait_for(store: &DirStore, expected: (usize, usize, usize)) {
+        let until = Instant::now() + Duration::from_secs(30);
+        while entries(store) != expected && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        assert_eq!(entries(store), expected, "of watched, asked for, to be walked");
+    }
+
+    fn store_of(name: &str, directories: &[&str]) -> (std::path::PathBuf, Arc<DirStore>) {
+        let path = std::env::temp_dir().join(format!("arden-watches-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        directories.iter().for_each(|dir| std::fs::create_dir_all(path.join(dir)).expect("a directory"));
+        let store = DirStore::open(&path, DirOptions::default()).expect("a store");
+        store.watch(Arc::new(Deaf)).expect("it watches");
+        (path, store)
+    }
+
+    fn get(store: &DirStore, path: &str) -> NodeRef {
+        match store.lookup(&NtPath::parse(path).expect("a path")) {
+            Ok(Lookup::Found(node)) => node,
+            _ => panic!("{path} is missing"),
+        }
+    }
+
+    #[test]
+    fn many_watches_of_a_tree_keep_what_one_does() {
+        let (path, store) = store_of("many", &["a/b/c", "a/d", "e"]);
+        let ask = |path: &str| store.watch_directory(&*get(&store, path), true).expect("a watch");
+        let first = ask("");
+        wait_for(&store, (6, 1, 0));
+        let more: Vec<_> = (0..100).map(|n| ask(["", "a"][n % 2])).collect();
+        wait_for(&store, (6, 2, 0));
+        let flat = store.watch_directory(&*get(&store, "e"), false).expect("a watch");
+        drop(first);
+        wait_for(&store, (6, 3, 0));
+        // Of every two one watches all, and the other what is below one directory.
+        let (all, below): (Vec<_>, Vec<_>) = more.into_iter().enumerate().partition(|(n, _)| n % 2 == 0);
+        drop(all);
+        wait_for(&store, (5, 2, 0));
+        std::fs::create_dir(path.join("a/b/c/new")).expect("a directory");
+        wait_for(&store, (6, 2, 0));
+        drop(below);
+        wait_for(&store, (1, 1, 0));
+        drop(flat);
+        wait_for(&store, (0, 0, 0));
+        let _ = std::fs::remove_dir_all(&path);
+    }
 }
