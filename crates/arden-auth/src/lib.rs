@@ -8,6 +8,7 @@ mod error;
 mod inherit;
 pub mod initiator;
 mod message_security;
+mod network;
 mod ntlm_server;
 mod throttle;
 pub mod token;
@@ -24,6 +25,7 @@ pub use inherit::{
     access_for_change, access_for_query, change_descriptor, creator_descriptor, default_dacl, new_descriptor,
 };
 pub use message_security::{MessageSecurity, SIGNATURE_BYTES};
+pub use network::network;
 pub use ntlm_server::token_for;
 pub use throttle::{Attempt, Attempter, LogonThrottle, ThrottlePolicy};
 pub use token::{Token, privilege};

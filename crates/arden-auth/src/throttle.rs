@@ -5,7 +5,7 @@
 //!   a no. The wrong answers of one user name from one network that wait at the same time are therefore limited
 //!   ([`ThrottlePolicy::waiting_max`]). Above the limit an attempt is refused whatever its password is, with a status
 //!   of its own. A wait is counted to its end even when the connection closes.
-//! - The limit is per user name and network (an IPv4 address or an IPv6 /64). Other users of the network, and the same
+//! - The limit is per user name and network ([`network`](crate::network)). Other users of the network, and the same
 //!   user elsewhere, are not refused. The network's own count only delays wrong answers.
 //! - A client that logged this user on before, known by its ClientGuid, or that holds a session of this user, has a
 //!   count of its own. Guesses of its neighbours do not lock it out.
@@ -16,7 +16,7 @@
 
 use std::{collections::HashMap, hash::BuildHasher, net::IpAddr, time::Duration};
 
-use crate::crypto::upper;
+use crate::{crypto::upper, network};
 
 /// Limits and delays of failed logons.
 #[derive(Debug, Clone)]
@@ -96,15 +96,15 @@ pub enum Attempt {
     Refused { delay: Duration, failures: u32 },
 }
 
-/// An IPv4 address or an IPv6 /64, the range that one host or household is assigned.
+/// What one host or household is assigned, as [`network`] has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Network(u128);
 
 impl Network {
     fn of(address: IpAddr) -> Network {
-        match address.to_canonical() {
+        match network(address) {
             IpAddr::V4(v4) => Network(v4.to_ipv6_mapped().to_bits()),
-            IpAddr::V6(v6) => Network(v6.to_bits() >> 64 << 64),
+            IpAddr::V6(v6) => Network(v6.to_bits()),
         }
     }
 }

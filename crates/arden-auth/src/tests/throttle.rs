@@ -36,6 +36,20 @@ fn delays_double_up_to_a_maximum_and_are_forgotten() {
     assert_eq!(wrong(BOB, 1, S(660 + 15 * 60)), S(0), "after a quiet time");
 }
 
+/// A host chooses any address of its /64; the link-local /64 is that of all hosts of a link.
+#[test]
+fn addresses_of_one_host_are_one_network_and_those_of_a_link_are_not() {
+    let mut t = throttle();
+    let mut wrong = |address: String| {
+        let from = Attempter { address: address.parse().unwrap(), ..from(BOB, 0) };
+        delay(t.attempt(&from, S(0), false))
+    };
+    let delays = |of: &mut dyn FnMut(u32) -> Duration| (0..6).map(|n| of(n).as_millis()).collect::<Vec<_>>();
+    assert_eq!(delays(&mut |n| wrong(format!("2001:db8::{n}"))), [0, 0, 0, 500, 1000, 2000]);
+    assert_eq!(delays(&mut |_| wrong("fe80::1".into())), [0, 0, 0, 500, 1000, 2000]);
+    assert_eq!(delays(&mut |n| wrong(format!("fe80::{:x}", n + 2))), [0; 6], "each is another machine");
+}
+
 #[test]
 fn a_right_password_is_accepted_at_once() {
     let mut t = throttle();

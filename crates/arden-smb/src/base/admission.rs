@@ -7,26 +7,14 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    net::{IpAddr, Ipv6Addr},
+    net::IpAddr,
 };
 
+use arden_auth::network;
 use arden_lock::{Mutex, ranks};
 use arden_wire::dtyp::Sid;
 
 use crate::base::config::Limits;
-
-/// What counts as one address: an IPv4 address, or the /64 of an IPv6 address, which is what one host can choose from. Of
-/// the link-local /64, which all hosts of a link share, each address counts, and so does the host's own.
-pub fn network(ip: IpAddr) -> IpAddr {
-    match ip {
-        IpAddr::V4(_) => ip,
-        IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
-            Some(v4) => IpAddr::V4(v4),
-            None if v6.is_loopback() || v6.is_unicast_link_local() => ip,
-            None => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),
-        },
-    }
-}
 
 type Close = Box<dyn Fn() + Send + Sync>;
 

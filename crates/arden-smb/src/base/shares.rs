@@ -9,14 +9,11 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use arden_auth::Token;
+use arden_auth::{Token, network};
 use arden_lock::{Mutex, Rank};
 use arden_wire::dtyp::Sid;
 
-use crate::base::{
-    admission::network,
-    usage::{Bound, RESERVED_PART},
-};
+use crate::base::usage::{Bound, RESERVED_PART};
 
 /// A user who has something gets at most one in so many of what is left.
 const PART_OF_WHAT_IS_LEFT: usize = 4;

@@ -13,13 +13,12 @@ use std::{
     },
 };
 
-use arden_auth::Token;
+use arden_auth::{Token, network};
 use arden_lock::{Mutex, ranks};
 use arden_store::fs::HeldBytes;
 use arden_wire::dtyp::Sid;
 
 use super::{
-    admission::network,
     alive::find,
     directories::{Directories, KeptDirectory},
 };
