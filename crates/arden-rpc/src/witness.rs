@@ -133,7 +133,7 @@ impl ClusterState {
 
 /// The cluster, as the witness looks at it.
 pub trait Cluster: Send + Sync {
-    /// What is known now.
+    /// What is known now. Asked with each look, and by no call of a client.
     fn state(&self) -> ClusterState;
     /// Whether a user may use a share. False for one that does not exist.
     fn may_use(&self, user: &Token, share: &str) -> bool;
@@ -153,7 +153,7 @@ fn lower(name: &str) -> String {
 impl Witness {
     /// A witness without registrations. `random` makes the keys of registrations.
     pub fn new(cluster: Arc<dyn Cluster>, random: Box<dyn Fn() -> [u8; 16] + Send + Sync>) -> Arc<Witness> {
-        let state = State::knowing(cluster.state());
+        let state = State::knowing(Arc::new(cluster.state()));
         Arc::new(Witness { cluster, random, state: Mutex::new(state) })
     }
 
@@ -181,9 +181,15 @@ impl Witness {
         self.state.lock().registrations.len()
     }
 
+    /// The cluster as it was at the last look. What has changed since is told by the next one, also to those who registered
+    /// meanwhile.
+    fn known(&self) -> Arc<ClusterState> {
+        self.state.lock().known.clone()
+    }
+
     /// WitnessrGetInterfaceList, [MS-SWN] 3.1.4.1.
     fn interface_list(&self, reply: Reply) -> Called {
-        let current = self.cluster.state();
+        let current = self.known();
         if let Some(answer) = messages::interface_list(&current) {
             return Called::Done(Ok(answer));
         }
@@ -240,7 +246,7 @@ impl Witness {
         if client.is_empty() || [&net_name, &address, &client].into_iter().chain(&share).any(|name| too_long(name)) {
             return Err(INVALID_PARAMETER);
         }
-        let current = self.cluster.state();
+        let current = self.known();
         // The name alone, or with a domain.
         let (asked, own) = (lower(&net_name), lower(&current.name));
         let is_own = asked.strip_prefix(&own).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));

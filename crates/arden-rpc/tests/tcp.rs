@@ -24,9 +24,9 @@ fn every_way_to_log_on_serves_calls() {
                 assert_eq!(client.stub(2, &handle), [0; 4]);
             }
             // An answer of several fragments.
-            world.cluster.0.lock().nodes[0].addresses = (1..40).map(|n| [10, 0, 0, n].into()).collect();
+            world.change(|c| c.nodes[0].addresses = (1..40).map(|n| [10, 0, 0, n].into()).collect(), 0);
             assert!(client.stub(0, &[]).len() > 3 * usize::from(FRAG_MAX), "{how:?}");
-            *world.cluster.0.lock() = cluster();
+            world.change(|c| *c = cluster(), 0);
         }
     }
 }
@@ -290,7 +290,7 @@ fn answers_are_marked_as_calls_beside_each_other() {
 #[test]
 fn many_calls_at_once_are_answered_in_turns() {
     let world = World::new();
-    world.cluster.0.lock().nodes[0].addresses = (1..40).map(|n| [10, 0, 0, n].into()).collect();
+    world.change(|c| c.nodes[0].addresses = (1..40).map(|n| [10, 0, 0, n].into()).collect(), 0);
     let mut client = Client::of(&world, "alice", SEAL);
     let calls: Vec<u8> = (0..100).flat_map(|_| client.request(0, &[])).collect();
     let (mut flow, mut bytes, mut turns) = (client.connection.receive(&calls, world.began), Vec::new(), 0);

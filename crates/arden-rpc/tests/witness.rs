@@ -82,6 +82,23 @@ fn a_registration_has_to_make_sense() {
     assert!(matches!(client.call(6, &[]), Got::Fault(_, 0x1C01_0002)));
 }
 
+/// The state of the cluster lists all shares: a look makes it, and no client can have it made.
+#[test]
+fn calls_use_what_the_last_look_has_found() {
+    let world = World::new();
+    let mut client = Client::of(&world, "alice", SEAL);
+    let before = *world.cluster.1.lock();
+    for _ in 0..10 {
+        assert_eq!(client.register(&DATA).0, 0);
+        assert_eq!(client.register(&Registering { share: Some("nothing"), ..DATA }).0, INVALID_STATE);
+        assert!(!client.stub(0, &[]).is_empty());
+    }
+    assert_eq!(*world.cluster.1.lock(), before);
+    world.change(|c| c.shares.extend([("nothing".to_owned(), Some(1))]), 1);
+    assert_eq!(client.register(&Registering { share: Some("nothing"), ..DATA }).0, 0);
+    assert_eq!(*world.cluster.1.lock(), before + 1);
+}
+
 #[test]
 fn an_unregistered_handle_is_one_that_does_not_exist() {
     let world = World::new();

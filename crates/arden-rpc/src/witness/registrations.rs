@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     net::IpAddr,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -85,12 +86,12 @@ pub(super) struct State {
     waits: BTreeMap<u64, Wait>,
     last_wait: u64,
     /// The cluster, as clients have been told.
-    pub known: ClusterState,
+    pub known: Arc<ClusterState>,
 }
 
 impl State {
     /// Nobody has registered, and the cluster is so.
-    pub(super) fn knowing(known: ClusterState) -> State {
+    pub(super) fn knowing(known: Arc<ClusterState>) -> State {
         State { known, ..State::default() }
     }
 
@@ -156,60 +157,20 @@ impl State {
         ended.iter().for_each(|key| self.remove(key, NOT_FOUND));
     }
 
-    /// Notes what has changed since the last look, [MS-SWN] 3.1.6.1, 3.1.6.3 and 3.1.6.4.
-    pub(super) fn compare(&mut self, current: ClusterState) {
-        let before = std::mem::replace(&mut self.known, current);
-        let (current, registrations) = (&self.known, &mut self.registrations);
-        if before == *current {
-            return;
+    /// Notes what has changed since the last look, [MS-SWN] 3.1.6.1, 3.1.6.3 and 3.1.6.4. Each registration is looked at once,
+    /// whatever has changed, and none is where nothing has. Returns how many were.
+    pub(super) fn compare(&mut self, current: ClusterState) -> usize {
+        if *self.known == current {
+            return 0;
         }
-        for node in &current.nodes {
-            let was_alive = before.node(node.number).is_some_and(|n| n.alive);
-            let none = Vec::new();
-            let had = before.node(node.number).map_or(&none, |n| &n.addresses);
-            let has = |a: &IpAddr| node.alive && node.addresses.contains(a);
-            let had_alive = |a: &IpAddr| was_alive && had.contains(a);
-            let all = had.iter().chain(node.addresses.iter().filter(|a| !had.contains(a)));
-            let changed: Vec<(IpAddr, bool)> = all.filter(|a| has(a) != had_alive(a)).map(|a| (*a, has(a))).collect();
-            if changed.is_empty() {
-                continue;
-            }
-            for registration in registrations.values_mut() {
-                if let Some((_, there)) = changed.iter().find(|(a, _)| *a == registration.address) {
-                    registration.pending.resources.insert(node.name.clone(), *there);
-                }
-                if registration.wants_ip_changes {
-                    registration.pending.addresses.extend(changed.iter().copied());
-                }
-            }
+        let before = std::mem::replace(&mut self.known, Arc::new(current));
+        let changes = Changes::between(&before, &self.known);
+        let mut looked_at = 0;
+        for registration in self.registrations.values_mut() {
+            changes.note(registration);
+            looked_at += 1;
         }
-        for registration in registrations.values_mut() {
-            let (client, share, address) = (&registration.client, registration.share.as_deref(), registration.address);
-            if let Some(to) = current.leaves_to(client, share, address)
-                && before.leaves_to(client, share, address).is_none()
-            {
-                registration.pending.client_move = Some(to);
-            }
-        }
-        // For who is connected there, the node that had the address is gone, and another one has come.
-        for registration in registrations.values_mut() {
-            let Some(now) = current.floating.get(&registration.address) else { continue };
-            let was = before.floating.get(&registration.address).copied().flatten();
-            if was == *now {
-                continue;
-            }
-            let names = [(was, false), (*now, true)];
-            let names = names.iter().filter_map(|(n, there)| Some((current.node((*n)?)?.name.clone(), *there)));
-            registration.pending.resources.extend(names);
-        }
-        for (share, owner) in &current.shares {
-            if owner.is_none() || before.shares.get(share).is_none_or(|was| was == owner) {
-                continue;
-            }
-            for registration in registrations.values_mut().filter(|r| r.share.as_ref() == Some(share)) {
-                registration.pending.share_move = current.better_node(share, registration.address);
-            }
-        }
+        looked_at
     }
 
     /// [MS-SWN] 3.1.6.2.
@@ -267,5 +228,116 @@ impl State {
 impl Wait {
     fn is_for_interfaces(&self) -> bool {
         matches!(self, Wait::Interfaces { .. })
+    }
+}
+
+/// What differs between two states of the cluster, by what registrations are for.
+struct Changes<'a> {
+    before: &'a ClusterState,
+    current: &'a ClusterState,
+    /// By address: nodes at which it has come or gone.
+    nodes_at: HashMap<IpAddr, Vec<(&'a str, bool)>>,
+    /// All of these, as those who asked for them are told.
+    addresses: BTreeMap<IpAddr, bool>,
+    /// Clients of some node are to leave it.
+    leaves: bool,
+}
+
+impl<'a> Changes<'a> {
+    fn between(before: &'a ClusterState, current: &'a ClusterState) -> Changes<'a> {
+        let leaves = current.nodes.iter().any(|n| n.drained && n.alive);
+        let mut changes = Changes { before, current, nodes_at: HashMap::new(), addresses: BTreeMap::new(), leaves };
+        for node in &current.nodes {
+            let was_alive = before.node(node.number).is_some_and(|n| n.alive);
+            let had = before.node(node.number).map_or(&[][..], |n| &n.addresses);
+            let has = |a: &IpAddr| node.alive && node.addresses.contains(a);
+            let had_alive = |a: &IpAddr| was_alive && had.contains(a);
+            let all = had.iter().chain(node.addresses.iter().filter(|a| !had.contains(a)));
+            for address in all.filter(|a| has(a) != had_alive(a)) {
+                let there = has(address);
+                changes.nodes_at.entry(*address).or_default().push((&node.name, there));
+                changes.addresses.insert(*address, there);
+            }
+        }
+        changes
+    }
+
+    /// Adds to what a registration is to be told.
+    fn note(&self, registration: &mut Registration) {
+        let (before, current) = (self.before, self.current);
+        let (share, address) = (registration.share.as_deref(), registration.address);
+        let pending = &mut registration.pending;
+        for (node, there) in self.nodes_at.get(&address).into_iter().flatten() {
+            pending.resources.insert((*node).to_owned(), *there);
+        }
+        if registration.wants_ip_changes {
+            pending.addresses.extend(self.addresses.iter().map(|(a, there)| (*a, *there)));
+        }
+        if self.leaves
+            && let Some(to) = current.leaves_to(&registration.client, share, address)
+            && before.leaves_to(&registration.client, share, address).is_none()
+        {
+            pending.client_move = Some(to);
+        }
+        // For who is connected there, the node that had the address is gone, and another one has come.
+        let was = before.floating.get(&address).copied().flatten();
+        if let Some(now) = current.floating.get(&address)
+            && was != *now
+        {
+            let names = [(was, false), (*now, true)];
+            let names = names.iter().filter_map(|(n, there)| Some((current.node((*n)?)?.name.clone(), *there)));
+            pending.resources.extend(names);
+        }
+        if let Some(share) = share
+            && let Some(owner @ Some(_)) = current.shares.get(share)
+            && before.shares.get(share).is_some_and(|was| was != owner)
+        {
+            pending.share_move = current.better_node(share, address);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::NodeState, *};
+
+    fn cluster(owner: u16) -> ClusterState {
+        let node = |number: u16| NodeState {
+            number,
+            name: format!("N{number}"),
+            alive: true,
+            drained: false,
+            addresses: vec![IpAddr::from([10, 0, 0, number as u8])],
+        };
+        let shares = (0..100).map(|n| (format!("share{n}"), Some(owner))).collect();
+        ClusterState { here: 1, nodes: vec![node(1), node(2), node(3)], shares, ..ClusterState::default() }
+    }
+
+    /// A pool that goes to another node takes many shares along, and the lock is held while all are told.
+    #[test]
+    fn a_registration_is_looked_at_once_for_any_number_of_changes() {
+        let mut state = State::knowing(Arc::new(cluster(1)));
+        for n in 0..50_u8 {
+            let registration = Registration {
+                user: arden_wire::dtyp::well_known::EVERYONE.clone(),
+                group: 1,
+                from: IpAddr::from([10, 0, 1, n]),
+                client: format!("client{n}"),
+                address: IpAddr::from([10, 0, 0, 1]),
+                share: Some(format!("share{n}")),
+                wants_ip_changes: false,
+                keep_alive: None,
+                last_use: Instant::now(),
+                wait: None,
+                pending: Pending::default(),
+            };
+            state.add([n; 16], registration).expect("a key of its own");
+        }
+        assert_eq!(state.compare(cluster(1)), 0, "nothing has changed");
+        assert_eq!(state.compare(cluster(2)), 50);
+        for registration in state.registrations.values_mut() {
+            assert!(matches!(registration.pending.next(), Some(Notification::ShareMove(2))));
+            assert!(registration.pending.next().is_none());
+        }
     }
 }

@@ -70,10 +70,12 @@ fn counted(count: &Mutex<u64>) -> [u8; 16] {
     out
 }
 
-pub struct TestCluster(pub Mutex<ClusterState>);
+/// The cluster, and how often its state was made.
+pub struct TestCluster(pub Mutex<ClusterState>, pub Mutex<usize>);
 
 impl Cluster for TestCluster {
     fn state(&self) -> ClusterState {
+        *self.1.lock() += 1;
         self.0.lock().clone()
     }
     fn may_use(&self, user: &Token, share: &str) -> bool {
@@ -111,7 +113,7 @@ pub struct World {
 impl World {
     pub fn new() -> World {
         let users = super::View::new().users;
-        let cluster = Arc::new(TestCluster(Mutex::new(cluster())));
+        let cluster = Arc::new(TestCluster(Mutex::new(cluster()), Mutex::default()));
         let keys = Mutex::new(0);
         let witness = Witness::new(cluster.clone(), Box::new(move || counted(&keys)));
         let mapper = EndpointMapper::new(vec![(witness::SYNTAX, 49_200)]);
