@@ -37,7 +37,7 @@ impl Health {
         self.unsynced.load(Ordering::Acquire)
     }
 
-    pub(crate) fn is_synced(&self) {
+    pub(crate) fn set_synced(&self) {
         self.unsynced.store(false, Ordering::Release);
     }
 

@@ -125,7 +125,7 @@ impl RedbFile {
         let file = options().open(&self.path)?;
         if self.health.may_be_unsynced() {
             write_again(&file)?;
-            self.health.is_synced();
+            self.health.set_synced();
         }
         self.database(file)
     }
