@@ -66,17 +66,29 @@ impl Cluster for Fixed {
     }
 }
 
-/// What the server sends is well formed.
-fn read(connection: &mut Connection) {
+/// What the server sends is well formed. Returns how many PDUs that is.
+fn read(connection: &mut Connection) -> usize {
     connection.answers();
     let output = connection.take_output();
-    let mut rest = &output[..];
+    let (mut rest, mut pdus) = (&output[..], 0);
     while !rest.is_empty() {
         let Ok(header) = Header::parse(rest) else { panic!("an answer is not a PDU") };
         let length = usize::from(header.frag_length);
         assert!(length <= rest.len(), "an answer is cut");
         rest = &rest[length..];
+        pdus += 1;
     }
+    pdus
+}
+
+/// Reads the answers so far, and goes on with the rest of a message that holds many PDUs, as the server's shell does. Returns how many PDUs were read.
+fn go_on(connection: &mut Connection, flow: &mut Flow, now: Instant) -> usize {
+    let mut pdus = read(connection);
+    while *flow == Flow::More {
+        *flow = connection.receive(&[], now);
+        pdus += read(connection);
+    }
+    pdus
 }
 
 fn bind() -> Bind {
@@ -122,7 +134,7 @@ pub fn connection(data: &[u8]) {
     }
     read(&mut connection);
     for (number, message) in messages(rest).into_iter().take(8).enumerate() {
-        let flow = match (choice & 3, message) {
+        let mut flow = match (choice & 3, message) {
             (mode @ (2 | 3), [opnum, stub @ ..]) => {
                 let (context, stub) = (3 - u16::from(mode), &stub[..stub.len().min(4096)]);
                 let call_id = 10 + number as u32;
@@ -137,9 +149,27 @@ pub fn connection(data: &[u8]) {
             _ => connection.receive(message, now),
         };
         witness.look(now);
-        read(&mut connection);
+        go_on(&mut connection, &mut flow, now);
         if let Flow::Close(_) = flow {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_of_many_pdus_is_processed_to_its_end() {
+        let fixed = Arc::new(Fixed(Arc::new(MemoryUsers::new("FUZZ", Sid::new(5, &[21, 1, 2, 3])))));
+        let service = TcpService::new(vec![Arc::new(EndpointMapper::new(vec![(witness::SYNTAX, 1)]))]);
+        let (local, now) = (SocketAddr::from(([10, 0, 0, 2], 135)), Instant::now());
+        let mut connection = Connection::new(service, fixed, local.ip(), local, Box::new(|| {}));
+        let mut flow = connection.receive(&bind().encode(rpc::BIND, 1), now);
+        assert_eq!(go_on(&mut connection, &mut flow, now), 1);
+        let call = |id| Request { context: 1, opnum: 99, stub: &[] }.encode(3, id);
+        flow = connection.receive(&(0..100).flat_map(call).collect::<Vec<_>>(), now);
+        assert_eq!((flow, go_on(&mut connection, &mut flow, now)), (Flow::More, 100));
     }
 }
