@@ -23,7 +23,7 @@ use crate::identity::Fingerprint;
 
 /// Connections that have not said a good hello, or that nobody has accepted yet.
 pub const HALF_OPEN_MAX: usize = 64;
-/// Of these, from one address.
+/// Of these, from one address, as [`arden_auth::network`] counts them; nodes, which may be of one network, each for itself.
 pub const HALF_OPEN_PER_ADDRESS_MAX: usize = 16;
 /// A listener that cannot accept tries again after this.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
@@ -59,6 +59,13 @@ impl HalfOpen {
         by_address.insert(address, here + 1);
         Some(Place { of: self.clone(), address })
     }
+}
+
+/// What an address counts as.
+fn counted(address: IpAddr, is_of_a_node: impl Fn(IpAddr) -> bool) -> IpAddr {
+    let address = address.to_canonical();
+    let network = arden_auth::network(address);
+    if network != address && is_of_a_node(address) { address } else { network }
 }
 
 impl Drop for Place {
@@ -128,7 +135,7 @@ async fn run(
                 continue;
             }
         };
-        let Some(place) = half_open.enter(from.ip()) else { continue };
+        let Some(place) = half_open.enter(counted(from.ip(), |ip| peers.has_address(ip))) else { continue };
         let (acceptor, peers) = (acceptor.clone(), peers.clone());
         let (on_refused, accepted) = (on_refused.clone(), accepted.clone());
         tokio::spawn(async move {
@@ -175,4 +182,25 @@ async fn linger(mut tcp: TcpStream) {
         }
     };
     let _ = timeout(LINGER, rest).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A host chooses any address of its /64, and nodes may be in it.
+    #[test]
+    fn a_host_with_many_addresses_keeps_no_node_out() {
+        let node: IpAddr = "2001:db8::ffff".parse().unwrap();
+        let half_open = Arc::new(HalfOpen::default());
+        let enter = |ip: IpAddr| half_open.enter(counted(ip, |ip| ip == node));
+        let at = |n: usize| format!("2001:db8::{n:x}").parse::<IpAddr>().unwrap();
+        let held: Vec<Place> = (0..HALF_OPEN_MAX).filter_map(|n| enter(at(n))).collect();
+        assert_eq!(held.len(), HALF_OPEN_PER_ADDRESS_MAX);
+        let nodes: Vec<Place> = std::iter::from_fn(|| enter(node)).collect();
+        assert_eq!(nodes.len(), HALF_OPEN_PER_ADDRESS_MAX, "a node counts for itself");
+        assert!(enter("2001:db8:0:1::1".parse().unwrap()).is_some());
+        drop(held);
+        assert!(enter(at(1)).is_some());
+    }
 }

@@ -8,7 +8,13 @@ mod listener;
 mod stream;
 mod verify;
 
-use std::{collections::BTreeMap, fmt, io, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use rustls::pki_types::ServerName;
 use tokio::{io::BufReader, net::TcpStream, sync::watch, time::timeout};
@@ -147,6 +153,12 @@ impl Peers {
 
     fn known(&self, node: u16) -> Option<Known> {
         self.table.borrow().get(&node).cloned()
+    }
+
+    /// Whether a node listens at this address.
+    fn has_address(&self, ip: IpAddr) -> bool {
+        let listens = |address: &String| address.parse::<SocketAddr>().is_ok_and(|a| a.ip().to_canonical() == ip);
+        self.table.borrow().values().any(|known| known.addresses.iter().any(listens))
     }
 
     /// The node with this certificate.
