@@ -4,9 +4,9 @@
 mod backend;
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File, OpenOptions, Permissions},
     io,
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -49,9 +49,12 @@ pub fn is_damage(e: &Error) -> bool {
     }
 }
 
+/// What lies in such a file is for the daemon's user alone, also in a copy of the file.
+const MODE: u32 = 0o600;
+
 fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).mode(0o600);
+    options.read(true).write(true).mode(MODE);
     options
 }
 
@@ -63,7 +66,11 @@ impl RedbFile {
     pub fn open(path: &Path, cache_bytes: usize) -> Result<RedbFile, Error> {
         let file = RedbFile { path: path.to_path_buf(), cache_bytes, db: Mutex::default(), health: Arc::default() };
         let db = match options().open(path) {
-            Ok(opened) => file.database(opened)?,
+            Ok(opened) => {
+                // One that was made before this rule.
+                opened.set_permissions(Permissions::from_mode(MODE))?;
+                file.database(opened)?
+            }
             Err(e) if e.kind() == io::ErrorKind::NotFound => file.make()?,
             Err(e) => return Err(e.into()),
         };
@@ -218,6 +225,18 @@ mod tests {
         assert!(!path.exists(), "none is made in its place");
         fs::write(&path, now).unwrap();
         write(&file, &kept, 9).unwrap();
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn only_its_user_reads_a_file_also_one_of_before() {
+        let path = path("mode");
+        let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        drop(RedbFile::open(&path, 1 << 18).unwrap());
+        assert_eq!(mode(), MODE);
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        drop(RedbFile::open(&path, 1 << 18).unwrap());
+        assert_eq!(mode(), MODE);
         fs::remove_file(&path).unwrap();
     }
 
