@@ -593,7 +593,8 @@ impl Connection {
             id => Some(self.replace_previous(id, &session, incoming.now)),
         };
         count(&self.server.trees.metrics.logons, 1);
-        tracing::info!(client = %self.peer.address, user = %session.token().user_name, session = session_id, "logged on");
+        tracing::info!(client = %self.peer.address, user = %session.token().user_name,
+            session = %format_args!("{session_id:x}"), "logged on");
         Ok(Granted { channel, flags: if anonymous { session_flags::IS_NULL } else { 0 }, previous })
     }
 

@@ -245,7 +245,7 @@ impl Server {
         let Some(ending) = old.and_then(|old| self.take_session_down(&old, true, self.trees.time().now)) else {
             return;
         };
-        tracing::info!(session = id, by, "a session is replaced by one at another node");
+        tracing::info!(session = %format_args!("{id:x}"), by, "a session is replaced by one at another node");
         close(ending);
     }
 
@@ -264,7 +264,7 @@ impl Server {
     /// An administrator's order. False: there is no such session.
     pub fn close_session(self: &Arc<Server>, id: u64) -> bool {
         let Some(session) = self.session(id) else { return false };
-        tracing::info!(session = id, user = %session.token().user_name, "session closed by an administrator");
+        tracing::info!(session = %format_args!("{id:x}"), user = %session.token().user_name, "session closed by an administrator");
         self.end_session(&CommitScope::begin(), &session, false, self.trees.time().now);
         true
     }

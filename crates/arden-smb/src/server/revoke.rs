@@ -40,7 +40,7 @@ impl Server {
         drop(self.accounts.write());
         let mut endings = Vec::new();
         for session in self.sessions().into_iter().filter(|s| same_name(&s.token().user_name, user)) {
-            tracing::info!(session = session.id, user, "session closed by an administrator");
+            tracing::info!(session = %format_args!("{:x}", session.id), user, "session closed by an administrator");
             endings.extend(self.take_session_down(&session, false, self.trees.time().now));
         }
         let waiting = self.trees.give_up_waiting(|open| same_name(&open.owner.user_name, user));
@@ -60,7 +60,7 @@ impl Server {
                     self.trees.recheck_trees(&session.tables);
                 }
                 Standing::Lost => {
-                    tracing::info!(session = session.id, user = %token.user_name,
+                    tracing::info!(session = %format_args!("{:x}", session.id), user = %token.user_name,
                         "session ended: the account is gone, disabled, or has lost a group");
                     endings.extend(self.take_session_down(&session, false, self.trees.time().now));
                 }

@@ -142,7 +142,7 @@ impl Session {
     pub fn expire(&self, now: Instant, lifetime: Duration) {
         let age = self.ms_since_created(now).saturating_sub(self.authenticated_ms.load(Ordering::Relaxed));
         if u128::from(age) >= lifetime.as_millis() && self.state() == SessionState::Valid {
-            tracing::info!(session = self.id, user = %self.token().user_name, "session expired");
+            tracing::info!(session = %format_args!("{:x}", self.id), user = %self.token().user_name, "session expired");
             self.change_state(SessionState::Valid, SessionState::Expired);
         }
     }
