@@ -55,14 +55,18 @@ impl Metrics {
             (self.requests.get(usize::from(command)), self.errors.get(usize::from(command)))
         {
             requests.fetch_add(1, Ordering::Relaxed);
-            if status.is_error() {
+            // A logon takes several requests: the answer to all but the last one is no error.
+            if status.is_error() && status != NtStatus::MORE_PROCESSING_REQUIRED {
                 errors.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
+    /// Those of all commands that are answered: CANCEL never is.
     pub fn commands(&self) -> impl Iterator<Item = CommandCount> + '_ {
-        COMMANDS.iter().zip(self.requests.iter().zip(&self.errors)).map(|(command, (requests, errors))| CommandCount {
+        let all = COMMANDS.iter().zip(self.requests.iter().zip(&self.errors)).enumerate();
+        let answered = all.filter(|(number, _)| *number != usize::from(Command::Cancel as u16));
+        answered.map(|(_, (command, (requests, errors)))| CommandCount {
             command,
             requests: requests.load(Ordering::Relaxed),
             errors: errors.load(Ordering::Relaxed),
@@ -72,6 +76,23 @@ impl Metrics {
 
 pub fn count(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_logon_under_way_is_no_error_and_cancel_is_left_out() {
+        let metrics = Metrics::default();
+        for status in [NtStatus::MORE_PROCESSING_REQUIRED, NtStatus::SUCCESS, NtStatus::LOGON_FAILURE] {
+            metrics.answered(Command::SessionSetup as u16, status);
+        }
+        let setups = metrics.commands().find(|c| c.command == "session_setup").unwrap();
+        assert_eq!((setups.requests, setups.errors), (3, 1));
+        assert_eq!(metrics.commands().count(), COMMANDS.len() - 1);
+        assert!(metrics.commands().all(|c| c.command != "cancel"));
+    }
 }
 
 const _: () = assert!(COMMANDS.len() == Command::OplockBreak as usize + 1);

@@ -440,6 +440,7 @@ impl Connection {
         out: &mut Vec<u8>,
         body: impl FnOnce(&mut Vec<u8>, usize),
     ) -> Reply {
+        self.server.trees.metrics.answered(request.command, status);
         let start = out.len();
         out.put_u32(0);
         let base = out.len();
