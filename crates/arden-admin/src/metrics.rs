@@ -32,6 +32,9 @@ pub fn all(api: &Api) -> Vec<Metric> {
         gauge("sessions", "Authenticated sessions", api.control.session_count() as f64),
         gauge("opens", "Open files and directories", api.control.open_count() as f64),
     ];
+    let cache = api.volumes.cache();
+    out.push(gauge("volume_cache_bytes", "Memory that the volume cache holds", cache.bytes as f64));
+    out.push(gauge("volume_cache_max_bytes", "Memory that the volume cache may hold", cache.bytes_max as f64));
     let help = "Processor time of the daemon";
     out.push(Metric { counter: true, ..gauge("cpu_seconds_total", help, cpu_seconds()) });
     out.extend(api.control.metrics());

@@ -1,6 +1,6 @@
-//! The samples of `/metrics` about pools, their disks, spaces and jobs.
+//! The samples of `/metrics` about pools, their disks, spaces and jobs, and about volumes.
 
-use crate::{model::Metric, storage::PoolInfo};
+use crate::{model::Metric, storage::PoolInfo, volume::VolumeInfo};
 
 type Labels = Vec<(&'static str, String)>;
 
@@ -22,13 +22,17 @@ fn health(text: &str) -> f64 {
     }
 }
 
-/// The samples of all pools. `None`: the pools did not answer in time, which is a sample of its own.
-pub fn samples(pools: Option<&[PoolInfo]>) -> Vec<Metric> {
+/// The samples of all pools. `None`: the pools did not answer in time, which is a sample of its own. At a node of a cluster a closed pool
+/// is one of another node: that says nothing of its health.
+pub fn samples(pools: Option<&[PoolInfo]>, is_node: bool) -> Vec<Metric> {
     let mut out = Vec::new();
     gauge(&mut out, "pools_answer", "1 when the pools answered in time", &Vec::new(), f64::from(pools.is_some()));
     for p in pools.unwrap_or_default() {
         let labels = vec![("pool", p.name.clone())];
         gauge(&mut out, "pool_open", "1 when the pool is open", &labels, f64::from(p.state == "open"));
+        if is_node && p.state != "open" {
+            continue;
+        }
         gauge(&mut out, "pool_health", "0 whole, 1 degraded, 2 offline", &labels, health(&p.health));
         gauge(&mut out, "pool_size_bytes", "Raw bytes of the disks in use", &labels, p.total_bytes as f64);
         gauge(&mut out, "pool_free_bytes", "Raw bytes that no space holds", &labels, p.free_bytes as f64);
@@ -37,7 +41,23 @@ pub fn samples(pools: Option<&[PoolInfo]>) -> Vec<Metric> {
         for w in &p.work {
             let labels = vec![("pool", p.name.clone()), ("work", w.what.clone())];
             gauge(&mut out, "pool_work_done", "Steps done of long work, as a repair", &labels, w.done as f64);
-            gauge(&mut out, "pool_work_total", "Steps of long work; 0: not known", &labels, w.total as f64);
+            gauge(&mut out, "pool_work_steps", "Steps of long work; 0: not known", &labels, w.total as f64);
+        }
+    }
+    out
+}
+
+/// The samples of volumes; at a node of a cluster of those that are open there.
+pub fn volumes(volumes: &[VolumeInfo], is_node: bool) -> Vec<Metric> {
+    let mut out = Vec::new();
+    for v in volumes {
+        let (labels, is_open) = (vec![("volume", v.name.clone())], v.closed_because.is_empty());
+        if is_open || !is_node {
+            gauge(&mut out, "volume_open", "1 when the volume is open", &labels, f64::from(is_open));
+        }
+        if is_open {
+            gauge(&mut out, "volume_size_bytes", "Size of the volume", &labels, v.total_bytes as f64);
+            gauge(&mut out, "volume_free_bytes", "Bytes that are free for files", &labels, v.free_bytes as f64);
         }
     }
     out
@@ -65,5 +85,35 @@ fn spaces(out: &mut Vec<Metric>, p: &PoolInfo) {
         gauge(out, "space_allocated_bytes", "Raw bytes that the space holds", &labels, s.allocated_bytes as f64);
         gauge(out, "space_health", "0 whole, 1 degraded, 2 offline", &labels, health(&s.health));
         gauge(out, "space_up_to_date_ratio", "Part of its columns that is here and current", &labels, current);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::storage_fake::{pool, volume};
+
+    fn has(samples: &[Metric], name: &str) -> bool {
+        samples.iter().any(|m| m.name == name)
+    }
+
+    #[test]
+    fn a_pool_or_volume_of_another_node_has_no_health_here() {
+        let closed = PoolInfo { state: "closed".to_string(), ..pool() };
+        let (alone, node) = (samples(Some(&[closed.clone()]), false), samples(Some(&[closed]), true));
+        assert!(has(&alone, "pool_health") && has(&node, "pool_open") && !has(&node, "pool_health"));
+        assert!(has(&samples(Some(&[pool()]), true), "pool_health"));
+        let closed = VolumeInfo { closed_because: "elsewhere".to_string(), ..volume() };
+        assert!(has(&volumes(&[volume()], true), "volume_free_bytes"));
+        let (alone, node) = (volumes(&[closed.clone()], false), volumes(&[closed], true));
+        assert!(has(&alone, "volume_open") && !has(&alone, "volume_free_bytes") && node.is_empty());
+    }
+
+    #[test]
+    fn names_are_as_prometheus_wants_them() {
+        let all = samples(Some(&[pool()]), false).into_iter().chain(volumes(&[volume()], false));
+        for m in all {
+            assert_eq!(m.counter, m.name.ends_with("_total"), "{}", m.name);
+        }
     }
 }

@@ -335,10 +335,12 @@ const POOLS_WAIT: std::time::Duration = std::time::Duration::from_secs(3);
 
 pub(super) async fn metrics_text(State(api): Ctx) -> Response {
     // A hanging disk must not hide the other metrics.
-    let asked = tokio::time::timeout(POOLS_WAIT, api.blocking(|api| api.storage.pools())).await;
-    let pools = asked.ok().and_then(std::result::Result::ok);
+    let both = api.blocking(|api| Ok((api.storage.pools()?, api.volumes.volumes()?)));
+    let asked = tokio::time::timeout(POOLS_WAIT, both).await.ok().and_then(std::result::Result::ok);
+    let is_node = api.cluster.check_is_cluster().is_ok();
     let mut all = metrics::all(&api);
-    all.extend(metrics_pools::samples(pools.as_deref()));
+    all.extend(metrics_pools::samples(asked.as_ref().map(|(pools, _)| pools.as_slice()), is_node));
+    all.extend(metrics_pools::volumes(asked.as_ref().map_or(&[], |(_, volumes)| volumes.as_slice()), is_node));
     let text = metrics::text(&all);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }

@@ -173,6 +173,6 @@ pub async fn serve(
 }
 
 #[cfg(test)]
-mod storage_fake;
+pub(crate) mod storage_fake;
 #[cfg(test)]
 mod tests;

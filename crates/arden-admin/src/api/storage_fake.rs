@@ -61,7 +61,7 @@ fn space() -> SpaceInfo {
     }
 }
 
-fn pool() -> PoolInfo {
+pub fn pool() -> PoolInfo {
     let disk = PoolDiskInfo {
         index: 0,
         path: "/d".into(),
@@ -176,7 +176,7 @@ impl Storage for FakeStorage {
     }
 }
 
-fn volume() -> VolumeInfo {
+pub fn volume() -> VolumeInfo {
     VolumeInfo {
         name: "docs".into(),
         device: "space vm".into(),

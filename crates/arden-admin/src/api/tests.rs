@@ -776,7 +776,7 @@ async fn metrics_name_pools_disks_spaces_and_long_work() {
         "arden_space_health{pool=\"tank\",space=\"vm\",layout=\"parity\"} 1",
         "arden_space_up_to_date_ratio{pool=\"tank\",space=\"vm\",layout=\"parity\"} 0.66",
         "arden_pool_work_done{pool=\"tank\",work=\"repair\"} 1",
-        "arden_pool_work_total{pool=\"tank\",work=\"repair\"} 2",
+        "arden_pool_work_steps{pool=\"tank\",work=\"repair\"} 2",
     ] {
         assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
     }
