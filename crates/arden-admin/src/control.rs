@@ -3,7 +3,7 @@
 use crate::{
     address::AddressAtNode,
     error::Result,
-    model::{Id, Metric, OpenInfo, SessionInfo, Share},
+    model::{Id, Metric, OpenInfo, SessionInfo, Share, ShareProblem},
 };
 
 /// A running server. Calls may come from any thread and must not block for longer than a system call does.
@@ -21,6 +21,8 @@ pub trait Control: Send + Sync {
     /// Called after a change of shares was committed. Disconnects clients from shares that are gone, and reduces opens to the
     /// access that the shares grant now.
     fn shares_changed(&self);
+    /// Shares that are not served as they are written down.
+    fn share_problems(&self) -> Vec<ShareProblem>;
     /// Called after a change of users or groups was committed. Ends the sessions of users who were removed, disabled, or left
     /// a group.
     fn accounts_changed(&self);

@@ -28,6 +28,7 @@ pub fn all(api: &Api) -> Vec<Metric> {
         gauge("uptime_seconds", "Time since the daemon started", api.started.elapsed().as_secs_f64()),
         gauge("memory_resident_bytes", "Resident memory of the daemon", resident_bytes() as f64),
         gauge("shares", "Shares configured", s.shares.len() as f64),
+        gauge("share_problems", "Shares that are not served as configured", api.control.share_problems().len() as f64),
         gauge("users", "Users known", s.users.len() as f64),
         gauge("sessions", "Authenticated sessions", api.control.session_count() as f64),
         gauge("opens", "Open files and directories", api.control.open_count() as f64),

@@ -489,6 +489,9 @@ pub struct StatusInfo {
     pub machine_sid: String,
     /// Number of shares.
     pub shares: u32,
+    /// Shares that are not served as they are written down.
+    #[serde(default)]
+    pub share_problems: Vec<ShareProblem>,
     /// Number of users.
     pub users: u32,
     /// Number of authenticated sessions.
@@ -501,6 +504,15 @@ pub struct StatusInfo {
     pub volume_cache_bytes: u64,
     /// As much as these may take: a setting. Less while the machine is short of memory.
     pub volume_cache_bytes_max: u64,
+}
+
+/// A share that is not served, or not from where it is said to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ShareProblem {
+    /// The share's name.
+    pub share: String,
+    /// What is wrong.
+    pub problem: String,
 }
 
 /// The least that `volume_cache_bytes` may be set to, except 0.

@@ -410,6 +410,12 @@ fn status(out: &Out) -> Result<()> {
     Ok(())
 }
 
+/// An element of a list: a text, or what is wrong with a share.
+fn in_words(value: &serde_json::Value) -> String {
+    let text = |v: &serde_json::Value| v.as_str().unwrap_or_default().to_string();
+    if value.is_object() { format!("{}: {}", text(&value["share"]), text(&value["problem"])) } else { text(value) }
+}
+
 /// One line `name  value` for each field.
 fn fields<T: Serialize>(value: &T) -> String {
     let value = serde_json::to_value(value).unwrap_or_default();
@@ -417,7 +423,7 @@ fn fields<T: Serialize>(value: &T) -> String {
     for (name, value) in value.as_object().into_iter().flatten() {
         let text = match value {
             serde_json::Value::String(s) => s.clone(),
-            serde_json::Value::Array(a) => a.iter().filter_map(|v| v.as_str()).collect::<Vec<_>>().join(", "),
+            serde_json::Value::Array(a) => a.iter().map(in_words).collect::<Vec<_>>().join(", "),
             other => other.to_string(),
         };
         t.row([name.replace('_', " "), text]);

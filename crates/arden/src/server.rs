@@ -1,7 +1,7 @@
 //! Connects the SMB server with the state: shares, users and settings go in, sessions and opens are reported.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     sync::{
@@ -16,7 +16,7 @@ use arden_admin::{
     address::AddressAtNode,
     api::Api,
     error::Result,
-    model::{Grant, Id, Metric, OpenInfo, Rights, SessionInfo, Share},
+    model::{Grant, Id, Metric, OpenInfo, Rights, SessionInfo, Share, ShareProblem},
     names::key,
     state::Snapshot,
 };
@@ -35,13 +35,7 @@ use arden_store::{
     handles::DiskHandles,
     table::{OpenTable, TableLimits},
 };
-use arden_wire::{
-    access,
-    smb2::{
-        Dialect,
-        negotiate::{Cipher, SigningAlgorithm},
-    },
-};
+use arden_wire::access;
 use parking_lot::Mutex;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
@@ -50,14 +44,17 @@ use crate::{
     addresses::{self, Addresses},
     aside::wait_a_while,
     exposure,
+    folders::{Folder, Strayed},
     forwarding::{self, Places},
     interfaces,
+    shown::session_info,
 };
 
 /// Interval at which the interfaces are read again, whose addresses change with links and leases.
 const INTERFACES_EVERY: Duration = Duration::from_secs(30);
 
-/// Interval at which unserved shares are tried again: disks of a volume may appear after the start of the daemon.
+/// Interval at which unserved shares are tried again, as disks of a volume may appear after the start of the daemon, and at which folders
+/// that are served are looked at.
 const UNSERVED_TRIED_EVERY: Duration = Duration::from_secs(5);
 
 /// Connections of clients of a pool that this node leaves have so long to end.
@@ -94,6 +91,12 @@ impl Gates {
     }
 }
 
+/// A store, and the folder of the machine that it serves, if any.
+struct Opened {
+    fs: Arc<Fs>,
+    folder: Option<Folder>,
+}
+
 /// The SMB server under control of the state.
 pub struct SmbControl {
     server: Arc<Server>,
@@ -101,7 +104,7 @@ pub struct SmbControl {
     /// Persistent handles of shares on directories.
     handles: Arc<DiskHandles>,
     /// Open stores by volume and path. Shares of one directory use the same store.
-    stores: Mutex<HashMap<Place, Arc<Fs>>>,
+    stores: Mutex<HashMap<Place, Opened>>,
     volumes: Arc<Volumes>,
     state: Arc<State>,
     /// The state directory, which must not be shared.
@@ -110,8 +113,9 @@ pub struct SmbControl {
     gates: Arc<Gates>,
     /// In a cluster: stands before the trees, for shares that other nodes own.
     forwarder: Option<Arc<Forwarder>>,
-    /// Shares that could not be served.
-    unserved: Mutex<BTreeSet<String>>,
+    /// Shares that are not served here, and why; none where that is another node's.
+    unserved: Mutex<BTreeMap<String, Option<String>>>,
+    strayed: Mutex<Strayed>,
     /// Held while the server is informed of changed shares, and while stores are opened.
     changing: Mutex<()>,
     addresses: Vec<SocketAddr>,
@@ -169,6 +173,7 @@ impl SmbControl {
             gates,
             forwarder,
             unserved: Mutex::default(),
+            strayed: Mutex::default(),
             changing: Mutex::default(),
             addresses,
             floating: OnceLock::new(),
@@ -186,15 +191,21 @@ impl SmbControl {
                 control.read_interfaces();
             }
         });
-        let late = Arc::downgrade(&control);
+        control.regularly(SmbControl::try_unserved);
+        control.regularly(SmbControl::look_at_folders);
+        Ok(control)
+    }
+
+    /// Does this work again and again, on a thread that may wait for a disk.
+    fn regularly(self: &Arc<SmbControl>, work: fn(&SmbControl)) {
+        let control = Arc::downgrade(self);
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(UNSERVED_TRIED_EVERY).await;
-                let Some(control) = late.upgrade() else { return };
-                let _ = tokio::task::spawn_blocking(move || control.try_unserved()).await;
+                let Some(control) = control.upgrade() else { return };
+                let _ = tokio::task::spawn_blocking(move || work(&control)).await;
             }
         });
-        Ok(control)
     }
 
     fn read_interfaces(&self) {
@@ -286,7 +297,7 @@ impl SmbControl {
 
     /// Serves shares that could not be served before.
     fn try_unserved(&self) {
-        let waiting: Vec<String> = self.unserved.lock().iter().cloned().collect();
+        let waiting: Vec<String> = self.unserved.lock().keys().cloned().collect();
         let shares: Vec<Share> = self.state.snapshot().shares.values().cloned().collect();
         let can_be = |s: &Share| waiting.contains(&s.name) && self.store(s).is_ok() && self.gate(s).is_ok();
         let some_can_be = {
@@ -295,6 +306,32 @@ impl SmbControl {
         };
         if some_can_be {
             self.shares_changed();
+        }
+    }
+
+    /// Looks whether the paths of shares lead to what is served. A disk may hang: no lock is held meanwhile.
+    fn look_at_folders(&self) {
+        let served: Vec<(PathBuf, Folder)> =
+            self.stores.lock().iter().filter_map(|((_, path), o)| Some((path.clone(), o.folder?))).collect();
+        let found: Vec<_> = served.iter().map(|(path, folder)| (path, *folder, Folder::at(path))).collect();
+        let mut strayed = self.strayed.lock();
+        // Whom an administrator has set meanwhile is looked at the next time.
+        let stores = self.stores.lock();
+        let is_served = |path: &Path, folder| stores.iter().any(|((_, p), o)| p == path && o.folder == Some(folder));
+        for (path, served, found) in found.into_iter().filter(|(path, served, _)| is_served(path, *served)) {
+            strayed.note(path, served, found);
+        }
+        strayed.keep(|path| stores.keys().any(|(_, p)| p == path));
+    }
+
+    /// An administrator asks for what is at the path: the store of a folder that was there before is not used any more.
+    fn forget_strayed(&self, share: &Share) {
+        let there = Folder::at(&share.path);
+        let mut strayed = self.strayed.lock();
+        let mut stores = self.stores.lock();
+        if stores.get(&place(share)).is_some_and(|o| o.folder.is_some() && o.folder != there) {
+            stores.remove(&place(share));
+            strayed.keep(|path| path != share.path);
         }
     }
 
@@ -379,17 +416,17 @@ impl SmbControl {
                 "share a volume on a pool",
             ));
         }
-        if let Some(fs) = self.stores.lock().get(&place(share)) {
-            return Ok(fs.clone());
+        if let Some(opened) = self.stores.lock().get(&place(share)) {
+            return Ok(opened.fs.clone());
         }
-        let fs = match &share.volume {
+        let (fs, folder) = match &share.volume {
             Some(volume) => {
                 let (store, handles) = self.volumes.store(volume, &share.path)?;
-                Fs::with_handles(store, self.table.clone(), Some(handles))
+                (Fs::with_handles(store, self.table.clone(), Some(handles)), None)
             }
-            None => self.directory_store(&share.path, &share.name)?,
+            None => (self.directory_store(&share.path, &share.name)?, Folder::at(&share.path)),
         };
-        self.stores.lock().insert(place(share), fs.clone());
+        self.stores.lock().insert(place(share), Opened { fs: fs.clone(), folder });
         Ok(fs)
     }
 
@@ -562,10 +599,14 @@ impl Control for SmbControl {
         }
         let path = share.path.display();
         let error = match std::fs::metadata(&share.path) {
-            Ok(m) if m.is_dir() => return self.store(share).map(|_| ()),
+            Ok(m) if m.is_dir() => {
+                self.forget_strayed(share);
+                return self.store(share).map(|_| ());
+            }
             Ok(_) => AdminError::invalid(format!("{path} is not a directory"), "share the directory that holds it"),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                AdminError::invalid(format!("{path} does not exist"), format!("make it first: mkdir -p {path}"))
+                let hint = format!("mount the file system that has it, or make it: mkdir -p {path}");
+                AdminError::invalid(format!("{path} does not exist"), hint)
             }
             Err(e) => AdminError::invalid(format!("{path}: {e}"), "the daemon's user has to be able to open it"),
         };
@@ -582,7 +623,7 @@ impl Control for SmbControl {
         let snapshot = self.state.snapshot();
         let shares: Vec<Share> = snapshot.shares.values().cloned().collect();
         self.stores.lock().retain(|at, _| shares.iter().any(|s| place(s) == *at));
-        let (mut ready, mut elsewhere, mut unserved) = (Vec::new(), Vec::new(), BTreeSet::new());
+        let (mut ready, mut elsewhere, mut unserved) = (Vec::new(), Vec::new(), BTreeMap::new());
         for share in &shares {
             let pool = recorded_pool(&snapshot, share);
             // Whether a pool of another node could be opened is not asked: who answers may wait for a disk.
@@ -598,18 +639,34 @@ impl Control for SmbControl {
                         }
                         false => tracing::error!(share = %share.name, "not served: {e}"),
                     }
-                    unserved.insert(share.name.clone());
+                    unserved.insert(share.name.clone(), (!is_anothers).then(|| e.to_string()));
                 }
             }
         }
         let before = std::mem::replace(&mut *self.unserved.lock(), unserved);
-        for share in ready.iter().filter(|s| before.contains(&s.name)) {
+        for share in ready.iter().filter(|s| before.contains_key(&s.name)) {
             tracing::info!(share = share.name, "served by now");
         }
         self.server.trees.set_time(Time::read());
         self.server.trees.set_shares(ready);
         self.server.trees.set_shares_elsewhere(elsewhere);
         self.places_changed();
+    }
+
+    fn share_problems(&self) -> Vec<ShareProblem> {
+        let unserved = self.unserved.lock().clone();
+        let strayed = self.strayed.lock();
+        let mut problems: Vec<ShareProblem> = unserved
+            .into_iter()
+            .filter_map(|(share, why)| Some(ShareProblem { share, problem: format!("not served: {}", why?) }))
+            .collect();
+        for share in self.state.snapshot().shares.values().filter(|s| s.volume.is_none()) {
+            if let Some(why) = strayed.why(&share.path) {
+                let problem = format!("the folder that was at {} is served: {why}", share.path.display());
+                problems.push(ShareProblem { share: share.name.clone(), problem });
+            }
+        }
+        problems
     }
 
     fn accounts_changed(&self) {
@@ -735,43 +792,5 @@ impl Control for SmbControl {
 
     fn listen(&self) -> Vec<String> {
         self.addresses.iter().map(ToString::to_string).collect()
-    }
-}
-
-fn session_info(s: &arden_smb::sessions::Session) -> SessionInfo {
-    let signing = match s.signing_algorithm {
-        SigningAlgorithm::HmacSha256 => "HMAC-SHA256",
-        SigningAlgorithm::AesCmac => "AES-CMAC",
-        SigningAlgorithm::AesGmac => "AES-GMAC",
-    };
-    let cipher = match s.cipher {
-        Some(Cipher::Aes128Ccm) => "AES-128-CCM",
-        Some(Cipher::Aes128Gcm) => "AES-128-GCM",
-        Some(Cipher::Aes256Ccm) => "AES-256-CCM",
-        Some(Cipher::Aes256Gcm) => "AES-256-GCM",
-        None => "",
-    };
-    let dialect = match s.dialect {
-        Dialect::Smb202 => "2.0.2",
-        Dialect::Smb210 => "2.1",
-        Dialect::Smb300 => "3.0",
-        Dialect::Smb302 => "3.0.2",
-        Dialect::Smb311 => "3.1.1",
-    };
-    // One lock after the other: in the expression below each would be held to its end.
-    let channels = s.channels.lock().len() as u32;
-    let opens = s.tables.opens.read().len() as u32;
-    SessionInfo {
-        id: Id(s.id),
-        user: s.token().user_name.clone(),
-        client: s.live_peer().map_or_else(String::new, |p| p.address.clone()),
-        dialect: dialect.into(),
-        signing: if s.anonymous { String::new() } else { signing.into() },
-        encryption: if s.encrypt_data { cipher.into() } else { String::new() },
-        channels,
-        opens,
-        age_seconds: s.created.elapsed().as_secs(),
-        idle_seconds: s.idle(std::time::Instant::now()).as_secs(),
-        node: String::new(),
     }
 }

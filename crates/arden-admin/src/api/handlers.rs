@@ -44,6 +44,7 @@ pub(super) async fn status(State(api): Ctx) -> Json<StatusInfo> {
         server_guid: s.server_guid_text(),
         machine_sid: s.machine_sid.clone(),
         shares: count(s.shares.len()),
+        share_problems: api.control.share_problems(),
         users: count(s.users.len()),
         sessions: count(api.control.session_count()),
         opens: count(api.control.open_count()),

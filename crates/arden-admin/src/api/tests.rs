@@ -61,6 +61,9 @@ impl Control for Fake {
         }
         self.note("shares".to_string());
     }
+    fn share_problems(&self) -> Vec<crate::model::ShareProblem> {
+        vec![crate::model::ShareProblem { share: "docs".to_string(), problem: "not served".to_string() }]
+    }
     fn accounts_changed(&self) {
         self.note("accounts".to_string());
     }
@@ -754,7 +757,7 @@ async fn the_socket_is_private_and_replaces_a_dead_one() {
     let dir = f.dir.clone();
     let status: Value =
         tokio::task::spawn_blocking(move || crate::client::Client::new(&dir).get("/v1/status").unwrap()).await.unwrap();
-    assert_eq!(status["sessions"], 1);
+    assert_eq!((&status["sessions"], &status["share_problems"][0]["share"]), (&1.into(), &"docs".into()));
     stop.send(()).unwrap();
     server.await.unwrap().unwrap();
 }
@@ -777,6 +780,7 @@ async fn metrics_name_pools_disks_spaces_and_long_work() {
         "arden_space_up_to_date_ratio{pool=\"tank\",space=\"vm\",layout=\"parity\"} 0.66",
         "arden_pool_work_done{pool=\"tank\",work=\"repair\"} 1",
         "arden_pool_work_steps{pool=\"tank\",work=\"repair\"} 2",
+        "arden_share_problems 1",
     ] {
         assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
     }
