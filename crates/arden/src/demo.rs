@@ -209,9 +209,9 @@ pub fn how_to_connect(state: &Path, dir: &Path, address: SocketAddr, password: &
     };
     let local = address.ip().is_loopback();
     let other = if local {
-        "\n(from another machine: start with --listen 0.0.0.0:4450 and use this machine's address)"
+        format!("\n(from another machine: start with --listen 0.0.0.0:{port} and use this machine's address)")
     } else {
-        ""
+        String::new()
     };
     let (state, dir) = (state.display(), dir.display());
     format!(
@@ -225,7 +225,7 @@ continuously available. Kill it in the middle of a copy and start it again: the 
 smbclient:
   smbclient //{host}/{NAME} -p {port} -U {NAME}%{password}
 Linux:
-  mount -t cifs //{host}/{NAME} /mnt -o port={port},username={NAME},password={password},vers=3.1.1,persistenthandles,hard
+  mount -t cifs //{host}/{NAME} /mnt -o port={port},username={NAME},password={password},vers=3.1.1,persistenthandles,hard,nostrictsync
 Windows 11 24H2 or Server 2025 (PowerShell; older ones know only port 445):
   New-SmbMapping -RemotePath \\\\{host}\\{NAME} -TcpPort {port} -UserName {NAME} -Password {password}{other}
 Administration:
@@ -287,8 +287,9 @@ mod tests {
         run(&dir, &Arc::default(), |_, volumes, password| {
             assert_eq!((welcome(volumes), password), (GREETING.to_vec(), first.as_str()))
         });
-        let text = how_to_connect(&dir, &dir, "127.0.0.1:4450".parse().unwrap(), &first);
-        assert!(text.contains(&format!("smbclient //127.0.0.1/demo -p 4450 -U demo%{first}")));
+        let text = how_to_connect(&dir, &dir, "127.0.0.1:14450".parse().unwrap(), &first);
+        assert!(text.contains(&format!("smbclient //127.0.0.1/demo -p 14450 -U demo%{first}")));
+        assert!(text.contains("--listen 0.0.0.0:14450"));
         std::fs::remove_dir_all(&dir).unwrap();
     }
 
