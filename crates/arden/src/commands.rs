@@ -142,6 +142,9 @@ fn user(out: &Out, verb: cli::User) -> Result<()> {
             out.show(&user, |u| format!("password of {} changed\n", u.name));
         }
         cli::User::Set { name, full_name, disabled } => {
+            if full_name.is_none() && disabled.is_none() {
+                return Err(AdminError::invalid("nothing to change", "see `arden user set --help`"));
+            }
             let change = UserChange { full_name, disabled, ..UserChange::default() };
             let user: UserInfo = out.client.patch(&path(&name), &change)?;
             out.show(&user, |u| format!("user {} changed\n", u.name));

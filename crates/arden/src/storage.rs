@@ -433,8 +433,10 @@ pub fn pool(out: &Out, verb: PoolVerb) -> Result<()> {
         }
         PoolVerb::Set { name, grace, warn, .. } => {
             let levels = |w: Vec<u8>| {
-                w.try_into()
-                    .map_err(|_| AdminError::invalid("--warn takes three levels", "for example --warn 70,80,90"))
+                let rises = w.is_sorted_by(|a, b| a < b) && w.iter().all(|level| (1..=100).contains(level));
+                let three = <[u8; 3]>::try_from(w).ok().filter(|_| rises);
+                let hint = "for example --warn 70,80,90";
+                three.ok_or_else(|| AdminError::invalid("--warn takes three ascending levels from 1 to 100", hint))
             };
             let change = PoolChange { name: None, grace_seconds: grace, warn_percent: warn.map(levels).transpose()? };
             if change == PoolChange::default() {
@@ -616,6 +618,9 @@ pub fn space(out: &Out, verb: SpaceVerb) -> Result<()> {
     let shown = |space: SpaceInfo| out.show(&space, |s| space_text(s, None));
     match verb {
         SpaceVerb::Create(n) => {
+            if n.size == Some(0) {
+                return Err(AdminError::invalid("a space of no size", "for example --size 100g"));
+            }
             let new = NewSpace {
                 name: n.name,
                 layout: n.layout,

@@ -80,13 +80,19 @@ pub(super) async fn move_pool(
     Path(name): Path<String>,
     Body(to): Body<PoolMove>,
 ) -> Answer<PoolOwnership> {
-    tracing::info!(pool = name, to = to.to, "pool is to be moved");
-    api.blocking(move |api| api.cluster.move_pool(&name, &to)).await.map(Json)
+    api.blocking(move |api| {
+        api.cluster.check_is_cluster()?;
+        tracing::info!(pool = name, to = to.to, "pool is to be moved");
+        api.cluster.move_pool(&name, &to)
+    })
+    .await
+    .map(Json)
 }
 
 pub(super) async fn move_client(State(api): Ctx, Body(order): Body<ClientMove>) -> Answer<ClientMove> {
+    let order = api.blocking(move |api| api.cluster.move_client(&order)).await?;
     tracing::info!(client = order.client, to = order.to, "client is to be moved");
-    api.blocking(move |api| api.cluster.move_client(&order)).await.map(Json)
+    Ok(Json(order))
 }
 
 pub(super) async fn take_pool(

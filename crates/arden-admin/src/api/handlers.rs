@@ -98,7 +98,7 @@ pub(super) async fn change_user(
             Ok(user)
         })
         .await?;
-    tracing::info!(user = user.name, "user changed");
+    tracing::info!(user = user.name, disabled = user.disabled, new_password, "user changed");
     Ok(Json(user))
 }
 
@@ -305,7 +305,8 @@ fn closed_anywhere(api: &Api, question: &NodeQuestion) -> usize {
 
 fn parse_id(what: &str, id: &str) -> Result<Id> {
     let hint = format!("`arden {what} list` shows them");
-    id.parse().map_err(|_| AdminError::invalid(format!("{id:?} is not the id of a {what}"), hint))
+    let article = if what == "open" { "an" } else { "a" };
+    id.parse().map_err(|_| AdminError::invalid(format!("{id:?} is not the id of {article} {what}"), hint))
 }
 
 pub(super) async fn close_session(State(api): Ctx, Path(id): Path<String>) -> Result<StatusCode> {

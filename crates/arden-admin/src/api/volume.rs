@@ -15,7 +15,7 @@ use super::{
     handlers::{created, tell_shares},
 };
 use crate::{
-    error::Result,
+    error::{AdminError, Result},
     names::key,
     volume::{
         IntegrityInfo, IntegrityQuery, NewCheck, NewIntegrity, NewQuota, NewRepair, NewScrub, NewVolume, QuotaInfo,
@@ -136,8 +136,15 @@ pub(super) async fn set_quota(
     Body(quota): Body<NewQuota>,
 ) -> Answer<QuotaInfo> {
     let volume = name.clone();
+    if let (Some(soft), Some(hard)) = (quota.soft_bytes, quota.hard_bytes)
+        && soft > hard
+    {
+        let hint = "the soft limit warns before the hard one is reached: give it less";
+        return Err(AdminError::invalid("the soft limit is above the hard one", hint));
+    }
     let set = api.blocking(move |api| api.volumes.set_quota(&name, &quota)).await?;
-    tracing::info!(volume, of = set.name, soft = ?set.soft_bytes, hard = ?set.hard_bytes, "quota set");
+    let (soft_bytes, hard_bytes) = (set.soft_bytes, set.hard_bytes);
+    tracing::info!(volume, of = set.name, soft_bytes, hard_bytes, "quota set");
     Ok(Json(set))
 }
 
@@ -168,6 +175,6 @@ pub(super) async fn remove_quota(
     let volume = name.clone();
     let what = of.clone();
     api.blocking(move |api| api.volumes.remove_quota(&name, &of)).await?;
-    tracing::info!(volume, user = ?what.user, folder = ?what.folder, "quota removed");
+    tracing::info!(volume, user = what.user, folder = what.folder, "quota removed");
     Ok(StatusCode::NO_CONTENT)
 }

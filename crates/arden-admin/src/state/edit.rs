@@ -29,7 +29,8 @@ fn hash_of(password: &str) -> Result<String> {
 impl Snapshot {
     fn account_name_is_free(&self, name: &str) -> Result<()> {
         if self.users.contains_key(&key(name)) {
-            return Err(AdminError::exists("user", name, "change it with `arden user passwd`, or choose another name"));
+            let hint = "users and groups share their names: change it with `arden user set`, or choose another name";
+            return Err(AdminError::exists("user", name, hint));
         }
         if self.groups.contains_key(&key(name)) {
             return Err(AdminError::exists("group", name, "users and groups share their names: choose another one"));

@@ -27,6 +27,18 @@ const INTERLEAVE_BYTES: u64 = 256 << 10;
 /// The pools behind the API.
 pub struct PoolAdmin(pub Arc<Pools>);
 
+/// Each disk is named once, by whatever path.
+fn check_single(disks: &[PathBuf]) -> Result<()> {
+    let real = |disk: &PathBuf| std::fs::canonicalize(disk).unwrap_or_else(|_| disk.clone());
+    let mut seen = std::collections::BTreeSet::new();
+    match disks.iter().find(|disk| !seen.insert(real(disk))) {
+        Some(twice) => {
+            Err(AdminError::invalid(format!("{} is named twice", twice.display()), "name each disk of the pool once"))
+        }
+        None => Ok(()),
+    }
+}
+
 fn absolute(paths: &[PathBuf]) -> Result<()> {
     match paths.iter().find(|p| !p.is_absolute()) {
         Some(p) => Err(AdminError::invalid(format!("{} is not an absolute path", p.display()), "give the full path")),
@@ -283,6 +295,7 @@ impl Storage for PoolAdmin {
     fn create_pool(&self, new: &NewPool) -> Result<PoolInfo> {
         let all: Vec<PathBuf> = new.disks.iter().chain(&new.hot_spares).cloned().collect();
         absolute(&all)?;
+        check_single(&all)?;
         let one = self.0.changing.lock();
         self.name_is_free(&new.name)?;
         for d in &all {

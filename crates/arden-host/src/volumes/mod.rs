@@ -93,7 +93,9 @@ fn refusal(device: &str, e: VolError) -> AdminError {
 }
 
 fn no_file(path: &Path, e: std::io::Error) -> AdminError {
+    let has_folder = path.parent().is_none_or(std::path::Path::is_dir);
     let hint = match e.kind() {
+        std::io::ErrorKind::NotFound if !has_folder => "make the directory first, or mount the file system that has it",
         std::io::ErrorKind::NotFound => "`arden volume create --file PATH --size 10g` makes one",
         std::io::ErrorKind::AlreadyExists => "leave out --size to use the file as it is",
         std::io::ErrorKind::ResourceBusy => "stop whoever has it open",
