@@ -18,6 +18,8 @@ pub(crate) const LABEL_VERSION: u32 = 1;
 pub(crate) const LABEL_VERSION_PATCHES: u32 = 2;
 /// Version 3: the pool belongs to a cluster, which the label names. A program that does not know that would open it beside its owner.
 pub(crate) const LABEL_VERSION_CLUSTER: u32 = 3;
+/// Version 4: the map says of a missing disk how new its label is at least. A program that does not know that would trust an old image of it.
+pub(crate) const LABEL_VERSION_MISSING: u32 = 4;
 pub(crate) const LABEL_BYTES: usize = 4096;
 pub(crate) const LABEL_AT: [u64; 2] = [0, 64 << 10];
 const MAP_AT: u64 = 128 << 10;
@@ -117,9 +119,9 @@ impl Label {
         }
         let r = &mut Reader::new(&body[8..], "a disk label");
         let version = r.u32()?;
-        if !(LABEL_VERSION..=LABEL_VERSION_CLUSTER).contains(&version) {
+        if !(LABEL_VERSION..=LABEL_VERSION_MISSING).contains(&version) {
             return Err(SpaceError::Corrupt(format!(
-                "disk label of version {version}; this program knows {LABEL_VERSION} to {LABEL_VERSION_CLUSTER}"
+                "disk label of version {version}; this program knows {LABEL_VERSION} to {LABEL_VERSION_MISSING}"
             )));
         }
         let (index, map_slot, _) = (r.u16()?, r.u8()?, r.u8()?);
@@ -153,6 +155,9 @@ pub struct DiskHeader {
     /// Without its spaces when it is large.
     pub(crate) map: PoolMap,
     pub(crate) whole: bool,
+    /// The newest sequence of the disk's labels, also of one whose map is not whole: the disk was in use by then. `None` when a
+    /// label is damaged or cannot be read, because that one may be the newest.
+    pub(crate) newest_seq: Option<u64>,
 }
 
 /// Much hangs on these few sectors: a label taken for unreadable makes its disk out of date.
@@ -197,12 +202,19 @@ pub async fn read_header(dev: &dyn BlockDevice) -> SpaceResult<Option<DiskHeader
 /// As [`read_header`], and `None` when the disk hangs.
 pub(crate) async fn header(reads: &HeaderReads<'_>) -> SpaceResult<Option<DiskHeader>> {
     let mut found: Vec<Label> = Vec::new();
+    let mut all_read = true;
     for at in LABEL_AT {
-        if let Some(b) = reads.retried(at, LABEL_BYTES).await {
-            found.extend(Label::decode(&b)?);
-        }
+        let Some(b) = reads.retried(at, LABEL_BYTES).await else {
+            all_read = false;
+            continue;
+        };
+        let label = Label::decode(&b)?;
+        // One that was never written, or was erased, is zeros.
+        all_read &= label.is_some() || b.iter().all(|&x| x == 0);
+        found.extend(label);
     }
     found.sort_by_key(|l| std::cmp::Reverse((l.epoch, l.seq)));
+    let seqs: Vec<(u128, u64)> = found.iter().map(|l| (l.disk_id, l.seq)).collect();
     for label in found {
         let whole = label.map_len <= PART_BYTES as u64;
         let map = read_map(reads, &label, !whole).await?;
@@ -212,6 +224,7 @@ pub(crate) async fn header(reads: &HeaderReads<'_>) -> SpaceResult<Option<DiskHe
         }
         let Some(map) = map else { continue };
         if map.pool_id == label.pool_id && map.seq == label.seq {
+            let newest = seqs.iter().filter(|s| s.0 == label.disk_id).map(|s| s.1).max();
             return Ok(Some(DiskHeader {
                 pool_id: label.pool_id,
                 pool_name: map.name.clone(),
@@ -220,6 +233,7 @@ pub(crate) async fn header(reads: &HeaderReads<'_>) -> SpaceResult<Option<DiskHe
                 label,
                 map,
                 whole,
+                newest_seq: newest.filter(|_| all_read),
             }));
         }
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arden_block::sync::Mutex;
 use arden_block::{BLOCK_BYTES, BlockDevice, Buf, IoError, IoResult, LocalFuture, Rt, SharedBuf};
 
-use crate::disk::label::Areas;
+use crate::disk::label::{Areas, Label};
 use crate::disk::reads::DiskReads;
 use crate::disk::watch::Watch;
 
@@ -28,6 +28,8 @@ pub(crate) struct DiskRt {
     pub(crate) copy: Cell<u8>,
     /// It bears a label of this pool: one that joins has none before its first commit.
     pub(crate) labelled: Cell<bool>,
+    /// The sequence that the newest label on stable storage has at least.
+    label_seq_min: Cell<u64>,
     /// What other threads know of it; reads in flight and smoothed latency are of all who read.
     pub(crate) reads: Arc<DiskReads>,
     pub(crate) read_errors: Cell<u64>,
@@ -62,6 +64,7 @@ impl DiskRt {
             online: Cell::new(true),
             copy: Cell::new(copy),
             labelled: Cell::new(true),
+            label_seq_min: Cell::new(0),
             read_errors: Cell::new(0),
             write_errors: Cell::new(0),
             writes: Cell::new(0),
@@ -69,6 +72,28 @@ impl DiskRt {
             flush_lock: Mutex::new(),
             rt: rt.clone(),
         }
+    }
+
+    /// A disk with this label, which counts. The map has the number `map_seq`.
+    ///
+    /// Every label that is written from now on is newer than that map. So the lesser of the two stays a lower bound even for a label of
+    /// an opening that came to nothing, which may have a higher number and be overwritten.
+    pub(crate) fn found(rt: &Rt, dev: Rc<dyn BlockDevice>, label: &Label, map_seq: u64, timeout_ms: u64) -> DiskRt {
+        let disk = DiskRt::new(rt, label.index, dev, label.areas, label.map_slot, timeout_ms);
+        disk.label_seq_min.set(label.seq.min(map_seq));
+        disk
+    }
+
+    /// Every disk has the map of this number and its label: the next commit writes the other copy.
+    ///
+    /// A label that was written while the commit failed on another disk does not count: the commit that follows overwrites its map.
+    pub(crate) fn map_is_committed(&self, seq: u64) {
+        self.copy.set(1 - self.copy.get());
+        self.label_seq_min.set(seq);
+    }
+
+    pub(crate) fn label_seq_min(&self) -> u64 {
+        self.label_seq_min.get()
     }
 
     /// The disk leaves; whether it was there.

@@ -151,6 +151,9 @@ impl Decoder {
     }
 }
 
+/// The state of a missing disk behind whose name the least sequence of its label is. Without one the code is that of `DiskState`.
+const MISSING_BOUNDED: u8 = 4;
+
 fn encode_head(w: &mut Writer, map: &PoolMap) {
     w.u128(map.pool_id);
     w.text(&map.name);
@@ -190,10 +193,14 @@ fn encode_head(w: &mut Writer, map: &PoolMap) {
         w.u128(d.id);
         w.u64(d.size_bytes);
         w.u32(d.slabs);
-        w.u8(d.state as u8);
+        let bounded = d.label_seq_min > 0;
+        w.u8(if bounded { MISSING_BOUNDED } else { d.state as u8 });
         w.u8(u8::from(d.retire));
         w.u8(d.media);
         w.text(&d.name);
+        if bounded {
+            w.u64(d.label_seq_min);
+        }
     }
     w.u32(map.spaces.len() as u32);
 }
@@ -237,15 +244,17 @@ fn decode_head(r: &mut Reader<'_>) -> SpaceResult<PoolMap> {
     for _ in 0..r.count()? {
         let index = r.u16()?;
         let (id, size_bytes, slabs) = (r.u128()?, r.u64()?, r.u32()?);
-        let state = match r.u8()? {
+        let code = r.u8()?;
+        let state = match code {
             0 => DiskState::Active,
             1 => DiskState::Spare,
             2 => DiskState::Retiring,
-            3 => DiskState::Missing,
+            3 | MISSING_BOUNDED => DiskState::Missing,
             _ => return r.bad(),
         };
         let (retire, media, name) = (r.u8()? != 0, r.u8()?, r.text()?);
-        map.disks.insert(index, DiskRec { id, size_bytes, slabs, state, retire, media, name });
+        let label_seq_min = if code == MISSING_BOUNDED { r.u64()? } else { 0 };
+        map.disks.insert(index, DiskRec { id, size_bytes, slabs, state, retire, media, name, label_seq_min });
     }
     Ok(map)
 }
@@ -257,6 +266,8 @@ const MOVED_BYTES: usize = 28;
 const LINEAGE_BYTES: usize = 16;
 /// What a disk takes among those of the log.
 const LOG_DISK_BYTES: usize = 2;
+/// What a disk takes in addition when it is missing.
+const MISSING_BYTES: usize = 8;
 
 /// How long the map can become by all that may happen to it without being asked first: openings, moves of stripes while a log
 /// of `log_bytes` holds older data of them, a new name, a log on all disks, and failures that mark every part of every group.
@@ -267,6 +278,7 @@ pub(crate) fn most_bytes(map: &PoolMap, log_bytes: u64) -> u64 {
     more += ((log_bytes / BLOCK_BYTES) as usize).saturating_sub(map.moved.len()) * MOVED_BYTES;
     more += NAME_MAX.saturating_sub(map.name.len());
     more += map.disks.len().saturating_sub(map.journal.disks.len()) * LOG_DISK_BYTES;
+    more += map.disks.values().filter(|d| d.label_seq_min == 0).count() * MISSING_BYTES;
     let spaces = map.spaces.values().map(|s| {
         let made = s.groups.iter().flatten().count();
         let shape = s.shape(map.slab_bytes);
@@ -277,7 +289,7 @@ pub(crate) fn most_bytes(map: &PoolMap, log_bytes: u64) -> u64 {
 
 /// What a disk of this name takes, with its part of the log.
 pub(crate) fn disk_bytes(name: &str) -> u64 {
-    (2 + 16 + 8 + 4 + 3 + 1 + name.len().min(255) + LOG_DISK_BYTES) as u64
+    (2 + 16 + 8 + 4 + 3 + 1 + name.len().min(255) + LOG_DISK_BYTES + MISSING_BYTES) as u64
 }
 
 /// What a space takes without its groups.
@@ -379,7 +391,16 @@ mod tests {
 
     fn disk(name: &str) -> DiskRec {
         let state = DiskState::Active;
-        DiskRec { id: 1, size_bytes: 1, slabs: 1, state, retire: false, media: 0, name: name.to_string() }
+        DiskRec {
+            id: 1,
+            size_bytes: 1,
+            slabs: 1,
+            state,
+            retire: false,
+            media: 0,
+            name: name.to_string(),
+            label_seq_min: 0,
+        }
     }
 
     fn space(id: u32, layout: Layout, columns: u16) -> SpaceRec {
@@ -410,12 +431,79 @@ mod tests {
         }
     }
 
+    /// A map of three disks, of which the last is missing, and of one mirror.
+    fn map_with_a_missing_disk() -> PoolMap {
+        let mut m = map();
+        (m.epoch, m.seq, m.replicated_seq, m.served_epoch, m.flip_floor) = (7, 300, 299, 7, 11);
+        (m.next_incarnation, m.next_space, m.next_disk) = (5, 2, 3);
+        (m.moved, m.lineage) = (vec![(1, 1, 4, 9, 77)], vec![(6, 60), (7, 70)]);
+        m.journal = JournalRec { log_id: 8, disks: vec![0, 1], size_bytes: 1 << 20, start_pos: 4096, start_seq: 40 };
+        m.disks = (0..3).map(|i| (i, DiskRec { id: 100 + u128::from(i), slabs: 20, ..disk("d") })).collect();
+        let gone = m.disks.get_mut(&2).unwrap();
+        (gone.state, gone.retire) = (DiskState::Missing, true);
+        let mut s = space(1, Layout::Mirror2, 1);
+        let column = |disk, stale| Column { disk, slab: 3, stale, target: None };
+        let shape = s.shape(m.slab_bytes);
+        let (columns, mut dirty) = (vec![column(0, false), column(2, true)], Bitmap::new(shape.dirty_bits()));
+        dirty.set(0);
+        s.groups[1] = Some(Arc::new(Group { incarnation: 4, columns, dirty, stripes: shape.no_stripes() }));
+        m.spaces.insert(1, s);
+        m
+    }
+    /// `map_with_a_missing_disk`, as a program wrote it that kept no lower bound.
+    const WITHOUT_BOUND: &str = "\
+        01000000000000000000000000000000017007000000000000002c010000000000000000100000000000050000000000000002000000030046505a2b01000000\
+        00000007000000000000000b000000000000000100000001000000010000000400000000000000090000004d000000000000000200000006000000000000003c\
+        00000000000000070000000000000046000000000000000800000000000000000010000000000000100000000000002800000000000000020000000000010003\
+        00000000006400000000000000000000000000000001000000000000001400000000000001640100650000000000000000000000000000000100000000000000\
+        14000000000000016402006600000000000000000000000000000001000000000000001400000003010001640100000001000000027331010100001000000000\
+        00000000100000000000000300000000010400000000000000000003000000000200030000000101010000000000000000";
+
+    fn bytes_of(map: &PoolMap) -> Vec<u8> {
+        Encoder::new(map).part().unwrap()
+    }
+
+    fn decoded(bytes: &[u8]) -> SpaceResult<PoolMap> {
+        let mut d = Decoder::new(bytes.len() as u64, false);
+        bytes.chunks(7).for_each(|part| d.push(part));
+        d.finish()
+    }
+
+    #[test]
+    fn a_map_without_lower_bounds_is_read_and_written_as_it_was() {
+        let hex = |i: usize| u8::from_str_radix(&WITHOUT_BOUND[i..i + 2], 16).unwrap();
+        let old: Vec<u8> = (0..WITHOUT_BOUND.len()).step_by(2).map(hex).collect();
+        let map = decoded(&old).unwrap();
+        assert_eq!(map.disks, map_with_a_missing_disk().disks);
+        assert_eq!((map.disks[&2].state, map.disks[&2].label_seq_min), (DiskState::Missing, 0));
+        assert!(!map.bounds_missing_disks());
+        assert_eq!(bytes_of(&map), old);
+    }
+
+    #[test]
+    fn a_lower_bound_is_read_as_it_was_written_and_a_map_that_is_cut_off_is_not_read() {
+        let mut map = map_with_a_missing_disk();
+        map.disks.get_mut(&2).unwrap().label_seq_min = 0x0102_0304_0506_0708;
+        assert!(map.bounds_missing_disks());
+        let bytes = bytes_of(&map);
+        let back = decoded(&bytes).unwrap();
+        assert_eq!((&back.disks, bytes_of(&back)), (&map.disks, bytes.clone()));
+        (0..bytes.len()).for_each(|n| assert!(decoded(&bytes[..n]).is_err(), "{n} bytes of {}", bytes.len()));
+        // Any one byte may be wrong: that is read as another map, or refused.
+        for at in 0..bytes.len() {
+            let mut wrong = bytes.clone();
+            wrong[at] = !wrong[at];
+            let _ = decoded(&wrong);
+        }
+    }
+
     /// All that `most_bytes` provides for has happened.
     fn filled(mut map: PoolMap, log_bytes: u64) -> PoolMap {
         map.name = "n".repeat(NAME_MAX);
         map.lineage = vec![(1, 1); LINEAGE_MAX];
         map.moved = vec![(1, 1, 1, 1, 1); (log_bytes / BLOCK_BYTES) as usize];
         map.journal.disks = map.disks.keys().copied().collect();
+        map.disks.values_mut().for_each(|d| (d.state, d.label_seq_min) = (DiskState::Missing, 1));
         for s in map.spaces.values_mut() {
             for g in s.groups.iter_mut().flatten() {
                 Arc::make_mut(g).dirty.set_all();

@@ -42,6 +42,8 @@ pub(crate) struct DiskRec {
     pub(crate) retire: bool,
     pub(crate) media: u8,
     pub(crate) name: String,
+    /// Of a missing disk: the sequence that its label has at least. What has an older one is an old image of it. 0: nothing is known.
+    pub(crate) label_seq_min: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -250,13 +252,21 @@ impl PoolMap {
         index
     }
 
-    /// A disk failed or went away; the slabs on it that columns were on the way to.
-    pub(crate) fn disk_away(&mut self, disk: u16) -> Vec<(u16, u32)> {
+    /// A disk failed or went away, whose label has at least the number `label_seq`; the slabs on it that columns were on the way to.
+    pub(crate) fn disk_away(&mut self, disk: u16, label_seq: u64) -> Vec<(u16, u32)> {
         if let Some(d) = self.disks.get_mut(&disk) {
+            // One in use has what is on every disk in use. One that was missing has kept what it had.
+            let known = if d.state == DiskState::Missing { d.label_seq_min } else { self.replicated_seq };
+            d.label_seq_min = known.max(label_seq);
             d.retire |= d.state == DiskState::Retiring;
             d.state = DiskState::Missing;
         }
         self.drop_targets(disk)
+    }
+
+    /// It says of a missing disk how new its label is at least.
+    pub(crate) fn bounds_missing_disks(&self) -> bool {
+        self.disks.values().any(|d| d.label_seq_min > 0)
     }
 
     /// A column lies on the disk, or is on its way there.
@@ -320,6 +330,13 @@ impl PoolMap {
         }
         if !self.lineage.is_sorted_by(|a, b| a.0 < b.0) || self.lineage.last().is_some_and(|l| l.0 != self.epoch) {
             return Err(format!("lineage {:?} in epoch {}", self.lineage, self.epoch));
+        }
+        let bound = |r: &DiskRec| r.label_seq_min <= if r.state == DiskState::Missing { self.seq } else { 0 };
+        if let Some((i, r)) = self.disks.iter().find(|(_, r)| !bound(r)) {
+            return Err(format!(
+                "disk {i} is {:?}, with a label of {} or newer in map {}",
+                r.state, r.label_seq_min, self.seq
+            ));
         }
         let in_use = |d: &u16| self.disks.get(d).is_some_and(|r| r.state != DiskState::Missing);
         let (here, gone): (Vec<u16>, Vec<u16>) = self.journal.disks.iter().copied().partition(in_use);

@@ -7,7 +7,9 @@ use arden_block::sync::join_all;
 use arden_block::{BLOCK_BYTES, Buf, LocalFuture};
 
 use crate::base::error::{SpaceError, SpaceResult};
-use crate::disk::label::{LABEL_AT, LABEL_VERSION, LABEL_VERSION_CLUSTER, LABEL_VERSION_PATCHES, Label};
+use crate::disk::label::{
+    LABEL_AT, LABEL_VERSION, LABEL_VERSION_CLUSTER, LABEL_VERSION_MISSING, LABEL_VERSION_PATCHES, Label,
+};
 use crate::disk::open_disk::DiskRt;
 use crate::map::mapcode::Encoder;
 use crate::map::pool_map::Group;
@@ -64,7 +66,7 @@ impl Pool {
             let failed = self.commit_round(&disks, labels, bytes).await;
             if failed.is_empty() {
                 round.done(asked);
-                disks.iter().for_each(|d| d.copy.set(1 - d.copy.get()));
+                disks.iter().for_each(|d| d.map_is_committed(seq));
                 // A disk that left with the log is behind from now on, and its log is still the one that counts.
                 if self.has_log() {
                     p.map.apply(MapChange::Replicated(seq));
@@ -133,6 +135,7 @@ impl Pool {
         let parity = map.spaces.values().any(|s| s.layout.parity() > 0);
         let cluster = p.cluster.get();
         let version = match (cluster, parity) {
+            _ if map.bounds_missing_disks() => LABEL_VERSION_MISSING,
             (0, false) => LABEL_VERSION,
             (0, true) => LABEL_VERSION_PATCHES,
             _ => LABEL_VERSION_CLUSTER,

@@ -301,7 +301,7 @@ impl Inner {
 pub struct Pool(pub(crate) Rc<Inner>);
 
 /// Whether every column of the group can be both read and written where `online` says of each disk whether it is used.
-pub(crate) fn usable_on(shape: &Shape, group: &Group, online: impl Fn(u16) -> bool) -> bool {
+fn usable_on(shape: &Shape, group: &Group, online: impl Fn(u16) -> bool) -> bool {
     let live = |i: usize| !group.columns[i].stale && online(group.columns[i].disk);
     if shape.is_parity() {
         return (0..group.columns.len()).filter(|&i| live(i)).count() >= shape.data_columns();
@@ -422,7 +422,8 @@ impl Pool {
         if log_stays {
             self.0.map.apply(MapChange::LogDiskLeft(index));
         }
-        let released = self.0.map.apply(MapChange::DiskAway(index));
+        let label_seq = self.disk(index).map_or(0, |d| d.label_seq_min());
+        let released = self.0.map.apply(MapChange::DiskAway { disk: index, label_seq });
         self.outdate(|d| d == index);
         for (d, s) in released {
             self.release_slab(d, s);

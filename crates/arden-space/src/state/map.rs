@@ -40,8 +40,11 @@ pub(crate) enum MapChange {
     /// Its number is the next one.
     DiskJoined(DiskRec),
     DiskRemoved(u16),
-    /// It failed or went away: nothing moves to it any more.
-    DiskAway(u16),
+    /// It failed or went away: nothing moves to it any more. Its label has at least the number `label_seq`.
+    DiskAway {
+        disk: u16,
+        label_seq: u64,
+    },
     DiskBack(u16),
     DiskRetires(u16),
     /// It was to be emptied, and stays.
@@ -163,10 +166,11 @@ impl MapState {
             MapChange::LogDiskLeft(disk) => map.journal.disks.retain(|&d| d != disk),
             MapChange::DiskJoined(rec) => drop(map.add_disk(rec)),
             MapChange::DiskRemoved(disk) => drop(map.disks.remove(&disk)),
-            MapChange::DiskAway(disk) => return map.disk_away(disk),
+            MapChange::DiskAway { disk, label_seq } => return map.disk_away(disk, label_seq),
             MapChange::DiskBack(disk) => change_disk(&mut map, disk, |d| {
                 if d.state == DiskState::Missing {
                     d.state = if d.retire { DiskState::Retiring } else { DiskState::Active };
+                    d.label_seq_min = 0;
                 }
             }),
             MapChange::DiskRetires(disk) => change_disk(&mut map, disk, |d| {

@@ -1,5 +1,6 @@
 //! Which disks belong to an open pool: those that an opening finds or misses, those that are added and those that return.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use arden_block::{BlockDevice, Buf, LocalFuture, Media, Rt};
@@ -10,6 +11,7 @@ use crate::disk::open_disk::{DiskRt, LONG};
 use crate::map::pool_map::{DiskRec, DiskState, Group, ROTATING};
 use crate::pool::open_pool::Pool;
 use crate::state::map::{GroupChange, MapChange};
+use crate::upkeep::old_images::{check_old_images, is_old_image};
 
 impl Pool {
     /// Marks who is away; gives those who returned, which are read and written from now on.
@@ -106,6 +108,10 @@ impl Pool {
     }
 
     /// Takes back a disk of this pool that had gone.
+    ///
+    /// # Errors
+    /// Before anything was written: [`SpaceError::NotFound`] for what is no member, [`SpaceError::Diverged`] for what was written in an
+    /// opening that this pool does not know, or is an old image with the only content of some space, [`SpaceError::Refused`] for others.
     pub async fn return_disk(&self, dev: Rc<dyn BlockDevice>) -> SpaceResult<u16> {
         self.alive()?;
         let timeout_ms = self.0.cfg.io_timeout_ms;
@@ -122,26 +128,30 @@ impl Pool {
             // What it was asked to do before it left may still happen, over what it is given now.
             return Err(SpaceError::Refused(format!("disk {index} has not answered {waiting} operations yet")));
         }
-        let apart;
+        let (apart, old, map_seq);
         {
             let map = self.0.map.read();
-            if map.disks.get(&index).is_none_or(|d| d.id != h.disk_id) {
+            let Some(rec) = map.disks.get(&index).filter(|d| d.id == h.disk_id) else {
                 return Err(SpaceError::NotFound(format!("disk {index} is no member of this pool any more")));
-            }
+            };
             let ancestor = map.lineage.contains(&(h.label.epoch, h.label.nonce));
             apart = !ancestor && map.knows_served(&h.map);
             if !(ancestor || apart) {
                 return Err(SpaceError::Diverged(format!("disk {index} has a history of its own")));
             }
-            if map.disks.get(&index).is_some_and(|d| dev.info().size_bytes < d.size_bytes) {
+            if dev.info().size_bytes < rec.size_bytes {
                 return Err(SpaceError::Refused(format!("disk {index} is smaller than it was")));
             }
+            (old, map_seq) = (is_old_image(&map, rec, &h), map.seq);
+            if old {
+                check_old_images(&map, &BTreeMap::from([(index, dev.info().name.clone())]), |d| self.online(d))?;
+            }
         }
-        let disk = Rc::new(DiskRt::new(&self.0.rt, index, dev, h.label.areas, h.label.map_slot, timeout_ms));
+        let disk = Rc::new(DiskRt::found(&self.0.rt, dev, &h.label, map_seq, timeout_ms));
         self.0.disks.borrow_mut().insert(index, disk.clone());
         self.0.departures.disk_is_back(index);
-        if apart {
-            self.distrust(index, true);
+        if old || apart {
+            self.distrust(index, !old);
         }
         self.outdate_absent();
         self.event(format!("disk {index} is back"));
@@ -206,6 +216,7 @@ pub(crate) fn make_disk(
         retire: false,
         media: media_code(info.media),
         name: info.name.clone(),
+        label_seq_min: 0,
     };
     let disk = DiskRt::new(rt, index, dev, areas, 1, timeout_ms);
     disk.labelled.set(false);

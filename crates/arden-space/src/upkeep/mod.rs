@@ -4,6 +4,7 @@ pub(crate) mod admin;
 pub(crate) mod close;
 pub(crate) mod members;
 pub(crate) mod moves;
+pub(crate) mod old_images;
 pub(crate) mod open;
 pub(crate) mod pace;
 pub(crate) mod parity_check;

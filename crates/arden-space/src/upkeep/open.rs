@@ -14,10 +14,11 @@ use crate::disk::open_disk::DiskRt;
 use crate::log::journal::read_log;
 use crate::log::record::Record;
 use crate::map::pool_map::{DiskState, Group, JournalRec, LINEAGE_MAX, PoolMap, UNWRITTEN};
-use crate::pool::open_pool::{GroupRt, Inner, Pool, PoolConfig, usable_on};
+use crate::pool::open_pool::{GroupRt, Inner, Pool, PoolConfig};
 use crate::state::map::{GroupChange, MapChange};
 use crate::state::patches::{Patch, Patches};
 use crate::upkeep::members::{forget_labels, header_within, make_disk};
+use crate::upkeep::old_images::{check_old_images, is_old_image};
 
 /// How a new pool is laid out.
 #[derive(Debug, Clone, Default)]
@@ -102,30 +103,6 @@ fn slab_for(sizes: &[u64]) -> u64 {
         slab /= 2;
     }
     slab
-}
-
-/// What an old image holds is out of date once a pool was opened with it, and then it is so on the disk that has the place today. Where nothing
-/// could be rebuilt without it nobody is to open the pool by mistake: nothing is written, and the disks of today open it.
-fn check_old_images(map: &PoolMap, disks: &BTreeMap<u16, Rc<DiskRt>>, old: &BTreeMap<u16, u128>) -> SpaceResult<()> {
-    if old.is_empty() {
-        return Ok(());
-    }
-    let here = |disk: u16| disks.contains_key(&disk);
-    let current = |disk: u16| here(disk) && !old.contains_key(&disk);
-    let redundant = map.spaces.values().filter(|s| s.layout.tolerance() > 0);
-    let lost = redundant.map(|s| (s.shape(map.slab_bytes), s)).find(|(shape, s)| {
-        let condemned = |g: &Group| usable_on(shape, g, here) && !usable_on(shape, g, current);
-        s.groups.iter().flatten().any(|g| condemned(g))
-    });
-    let Some((_, space)) = lost else { return Ok(()) };
-    let name = |i: &u16| disks.get(i).map_or_else(String::new, |d| format!("disk {i} ({})", d.dev.info().name));
-    let images: Vec<String> = old.keys().map(name).collect();
-    Err(SpaceError::Diverged(format!(
-        "{} held older content than this pool has: without what is there, space {} has too few copies; put the disks of today in their \
-         places, leave these out, or discard what they hold",
-        images.join(", "),
-        space.name
-    )))
 }
 
 impl Pool {
@@ -246,7 +223,7 @@ impl Pool {
         let mut journal_disks = Vec::new();
         let (mut forget, mut apart) = (Vec::new(), Vec::new());
         let mut cut_off = Vec::new();
-        // Old images, and their disks' ids.
+        // The names of old images that are not to be discarded.
         let mut old = BTreeMap::new();
         for (dev, h) in found {
             let Some(rec) = map.disks.get(&h.label.index).filter(|r| r.id == h.disk_id) else { continue };
@@ -256,10 +233,9 @@ impl Pool {
                 continue;
             }
             let ancestor = map.lineage.iter().any(|&(e, n)| (e, n) == (h.label.epoch, h.label.nonce));
-            if !ancestor && map.knows_served(&h.map) {
-                // Only openings that came to nothing set it apart.
-                apart.push(h.label.index);
-            } else if !ancestor {
+            // Only openings that came to nothing set it apart.
+            let is_apart = !ancestor && map.knows_served(&h.map);
+            if !ancestor && !is_apart {
                 if !options.discard.contains(&h.disk_id) {
                     return Err(SpaceError::Diverged(format!(
                         "disk {} ({}) was written in an opening of this pool that the others know nothing of; \
@@ -269,28 +245,27 @@ impl Pool {
                     )));
                 }
                 forget.push(h.label.index);
+            } else if is_old_image(&map, rec, &h) {
+                forget.push(h.label.index);
+                if !options.discard.contains(&h.disk_id) {
+                    old.insert(h.label.index, dev.info().name.clone());
+                }
+            } else if is_apart {
+                apart.push(h.label.index);
             } else if rec.state == DiskState::Missing {
                 // The last disk of the log left, and no other has taken it since.
                 if map.journal.disks.contains(&h.label.index) && h.label.seq >= map.replicated_seq {
                     journal_disks.push(h.label.index);
                 }
             } else {
-                // Behind what every disk had is a disk that was away without our knowing (an
-                // old image put back): trust nothing on it.
-                if h.label.seq >= map.replicated_seq {
-                    journal_disks.push(h.label.index)
-                } else {
-                    forget.push(h.label.index);
-                    old.insert(h.label.index, h.disk_id);
-                }
+                journal_disks.push(h.label.index);
             }
-            let d = Rc::new(DiskRt::new(rt, h.label.index, dev, h.label.areas, h.label.map_slot, timeout_ms));
+            let d = Rc::new(DiskRt::found(rt, dev, &h.label, map.seq, timeout_ms));
             if disks.insert(h.label.index, d).is_some() {
                 return Err(SpaceError::Refused(format!("disk {} was found twice", h.label.index)));
             }
         }
-        old.retain(|_, id| !options.discard.contains(id));
-        check_old_images(&map, &disks, &old)?;
+        check_old_images(&map, &old, |d| disks.contains_key(&d) && !forget.contains(&d))?;
         let in_use = map.in_use();
         map.epoch = right.epoch_after(map.epoch);
         let nonce = rt.random_u64();
