@@ -102,6 +102,23 @@ fn one_disk_with_a_later_label_is_enough() {
     assert_eq!(life(&disks, Some(Ownership { epoch: 3, written: 2, cluster: C }), 3), Err(SpaceError::LaterEpoch(7)));
 }
 
+/// Where an old image stands the disk of today is absent, and may have a newer state than those that are here.
+#[test]
+fn an_old_image_is_not_the_disk_that_an_owner_needs() {
+    let disks = made();
+    assert_eq!(life(&disks, Some(Ownership { epoch: 7, written: 1, cluster: C }), 2), Ok(7));
+    let old = disks[1].image();
+    assert_eq!(life(&disks, Some(Ownership { epoch: 8, written: 7, cluster: C }), 3), Ok(8));
+    let today = disks[1].image();
+    disks[1].put_image(&old);
+    let before = disks[0].image();
+    let refused = life(&disks, Some(Ownership { epoch: 9, written: 8, cluster: C }), 4);
+    assert!(matches!(refused, Err(SpaceError::NotFound(_))), "{refused:?}");
+    assert!(disks[0].is_like(&before) && disks[1].is_like(&old));
+    disks[1].put_image(&today);
+    assert_eq!(life(&disks, Some(Ownership { epoch: 9, written: 8, cluster: C }), 4), Ok(9));
+}
+
 /// An owner that reaches no disk hears of it before the one who asked is answered, and one that reaches half of a mirror does not.
 #[test]
 fn an_owner_hears_when_its_last_disk_has_left() {

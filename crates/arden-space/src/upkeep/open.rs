@@ -13,7 +13,7 @@ use crate::disk::label::{DiskHeader, HeaderReads, Label, read_map};
 use crate::disk::open_disk::DiskRt;
 use crate::log::journal::read_log;
 use crate::log::record::Record;
-use crate::map::pool_map::{DiskState, Group, JournalRec, LINEAGE_MAX, PoolMap, UNWRITTEN};
+use crate::map::pool_map::{DiskRec, DiskState, Group, JournalRec, LINEAGE_MAX, PoolMap, UNWRITTEN};
 use crate::pool::open_pool::{GroupRt, Inner, Pool, PoolConfig};
 use crate::state::map::{GroupChange, MapChange};
 use crate::state::patches::{Patch, Patches};
@@ -71,10 +71,14 @@ impl Ownership {
         if newest > self.written || self.epoch <= newest {
             return Err(SpaceError::LaterEpoch(newest));
         }
-        let here = |id: u128| found.iter().any(|f| f.1.disk_id == id);
-        match map.disks.iter().find(|(_, r)| r.state != DiskState::Missing && !here(r.id)) {
+        // Where an old image is, the disk of today is absent.
+        let here = |r: &DiskRec| found.iter().any(|f| f.1.disk_id == r.id && !is_old_image(map, r, &f.1));
+        match map.disks.iter().find(|(_, r)| r.state != DiskState::Missing && !here(r)) {
             None => Ok(()),
-            Some((i, r)) => Err(SpaceError::NotFound(format!("disk {i} ({}) is in use and was not found", r.name))),
+            Some((i, r)) => Err(SpaceError::NotFound(format!(
+                "disk {i} ({}) is in use and was not found, or only an old image of it",
+                r.name
+            ))),
         }
     }
 }
