@@ -343,8 +343,14 @@ impl Run {
             // To its end: a crash before anything was served would leave an image that is not old.
             self.session(disks, known, false, Vec::new())?;
         }
+        // The disk may be missing in the map by then: what it misses is not all that the image misses.
+        let missing = self.rng.one_in(2);
+        if missing {
+            let rest: Vec<SimDisk> = (0..disks.len()).filter(|&i| i != of).map(|i| disks[i].clone()).collect();
+            self.session(&rest, known, false, Vec::new()).map_err(|e| format!("without {of}: {e}"))?;
+        }
         disks[of].put_image(&image);
-        self.say(|| format!("an old image of {of}"));
+        self.say(|| format!("an old image of {of}, missing {missing}"));
         // Wherever a crash comes: what it leaves of the old image is old.
         if self.rng.one_in(2) {
             self.session(disks, known, true, Vec::new()).map_err(|e| format!("an old image of {of}: {e}"))?;

@@ -18,6 +18,7 @@ mod lost_answers;
 mod map_room;
 mod moves;
 mod noise;
+mod old_images;
 mod order;
 mod overtaken;
 mod patches;
