@@ -2,6 +2,7 @@
 # the cluster while it serves, with two nodes and a real etcd: made at one node, imported at the other, renamed; each is used, moved (with
 # handles that are merely durable), and taken over like any other. What is not to be believed is refused: a pool that the cluster has, a name that is
 # taken, and a pool that is made while etcd does not answer is imported afterwards.
+# two at once: 20
 # limit: 600
 source "$(dirname "$0")/../lib.sh"
 source "$ROOT/tests/nodes.sh"

@@ -1,6 +1,7 @@
 # Two nodes, of which the second is cut off from etcd alone, frozen, copied and removed while it runs: its clients of the other node's
 # pool end soon after its lease, what they had open is free for others, and nobody is served with a password of before. A node that was
 # removed while it was frozen changes nothing, and ends.
+# two at once: 32
 # limit: 600
 source "$(dirname "$0")/../lib.sh"
 source "$ROOT/tests/nodes.sh"

@@ -1,6 +1,6 @@
 # Two nodes of a cluster with the fence `nvme`, in a guest with the kernel's own NVMe target: a pool on two namespaces, which each node
 # reaches over TCP as a host of its own. The owner's key is taken away under it, it is stopped in mid-write, hands over; and a node with the owner's host identifier is kept out.
-# two at once
+# two at once: 130
 # limit: 900
 source "$(dirname "$0")/../lib.sh"
 [[ $SERVER == arden ]] || skip "needs Arden"

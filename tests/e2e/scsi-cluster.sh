@@ -1,6 +1,6 @@
 # Two nodes of a cluster with the fence `scsi`, in a guest with the kernel's own SCSI target: a pool on two disks, which each node
 # reaches by paths of its own: one of them by two, as a device of the kernel's multipath, of which one is lost and comes back. The owner's key is taken away under it, it is stopped in mid-write, hands over; and a disk that is not reached is not passed over.
-# two at once
+# two at once: 170
 # limit: 900
 source "$(dirname "$0")/../lib.sh"
 [[ $SERVER == arden ]] || skip "needs Arden"

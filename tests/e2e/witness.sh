@@ -1,6 +1,7 @@
 # The witness service of a cluster of two nodes with a real etcd, against Samba's client: bindings for Python and smbtorture. A moved
 # pool is a SHARE_MOVE, a node that is killed a RESOURCE_CHANGE and an IP_CHANGE, an administrator's move and a drain a CLIENT_MOVE. Nodes
 # are 127.0.0.1 and 127.0.0.2; the endpoint mapper has port 135 where this user may have it, and is not tested elsewhere.
+# two at once: 14
 source "$(dirname "$0")/../lib.sh"
 source "$ROOT/tests/nodes.sh"
 [[ $SERVER == arden ]] || skip "needs Arden"
