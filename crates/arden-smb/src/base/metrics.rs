@@ -78,6 +78,8 @@ pub fn count(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
 }
 
+const _: () = assert!(COMMANDS.len() == Command::OplockBreak as usize + 1);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,5 +96,3 @@ mod tests {
         assert!(metrics.commands().all(|c| c.command != "cancel"));
     }
 }
-
-const _: () = assert!(COMMANDS.len() == Command::OplockBreak as usize + 1);
