@@ -70,6 +70,76 @@ fn a_disk_of_the_other_half_is_not_taken_back_while_the_pool_is_open() {
     .unwrap();
 }
 
+/// The second disk leaves, and the first goes on: within one opening, which both know.
+#[test]
+fn what_was_acknowledged_when_a_disk_had_left_is_not_lost_to_an_opening_of_that_disk() {
+    for (seed, gives_up) in [(6, 0), (7, 1), (8, 2)] {
+        let d = mirror(2, seed);
+        let all = d.clone();
+        let ids = life(&d, None, async move |rt| {
+            let pool = open(&rt, &all, Vec::new()).await.unwrap();
+            pool.report_failure(1).await.unwrap();
+            pool.space_named("s").unwrap().write(0, full(2, 32), true).await.unwrap();
+            pool.close().await.unwrap();
+            pool.status().disks.iter().map(|d| d.id).collect::<Vec<_>>()
+        })
+        .unwrap();
+        serve(&d[1..], 3, true);
+        let before: Vec<_> = d.iter().map(SimDisk::image).collect();
+        let all = d.clone();
+        let both = life(&d, None, async move |rt| open(&rt, &all, Vec::new()).await.map(|_| ())).unwrap();
+        assert!(matches!(both, Err(SpaceError::Diverged(_))), "{both:?}");
+        assert!(d.iter().zip(&before).all(|(d, before)| d.is_like(before)), "something was written");
+        let all = d.clone();
+        life(&d, None, async move |rt| {
+            if gives_up == 2 {
+                let pool = open(&rt, &all[1..], Vec::new()).await.unwrap();
+                let returned = pool.return_disk(all[0].attach(&rt)).await;
+                assert!(matches!(returned, Err(SpaceError::Diverged(_))), "{returned:?}");
+                return expect(&pool.space_named("s").unwrap(), 3, "without what the other acknowledged").await;
+            }
+            let (pool, kept) = (open(&rt, &all, vec![ids[gives_up]]).await.unwrap(), 3 - gives_up as u8);
+            let space = pool.space_named("s").unwrap();
+            expect(&space, kept, "of the disk that is kept").await;
+            pool.resync().await.unwrap();
+            pool.report_failure(1 - gives_up as u16).await.unwrap();
+            expect(&space, kept, "on the disk that gave up what it had").await;
+        })
+        .unwrap();
+    }
+}
+
+/// It saw one disk leave and left before that one was back, and the disks that went on are all that or new ones by now.
+#[test]
+fn a_disk_that_is_only_behind_the_others_is_taken_back() {
+    let d = mirror(3, 9);
+    let new = SimDisk::new("new", 6 << 20, 99);
+    let all = [&d[..], &[new]].concat();
+    let disks = all.clone();
+    life(&all, None, async move |rt| {
+        let pool = open(&rt, &disks[..3], Vec::new()).await.unwrap();
+        let space = pool.space_named("s").unwrap();
+        pool.report_failure(1).await.unwrap();
+        pool.repair().await.unwrap();
+        space.write(0, full(2, 32), true).await.unwrap();
+        pool.report_failure(0).await.unwrap();
+        pool.return_disk(disks[1].attach(&rt)).await.unwrap();
+        pool.add_disk(disks[3].attach(&rt), false).await.unwrap();
+        pool.repair().await.unwrap();
+        pool.remove_disk(2).await.unwrap();
+        pool.close().await.unwrap();
+    })
+    .unwrap();
+    for here in [vec![all[1].clone(), all[3].clone()], vec![all[0].clone(), all[1].clone(), all[3].clone()]] {
+        life(&all, None, async move |rt| {
+            let pool = open(&rt, &here, Vec::new()).await.unwrap();
+            expect(&pool.space_named("s").unwrap(), 2, "of those who went on").await;
+            pool.close().await.unwrap();
+        })
+        .unwrap();
+    }
+}
+
 #[test]
 fn a_clone_is_not_opened_beside_its_disk() {
     let d = mirror(2, 4);

@@ -136,7 +136,7 @@ impl Pool {
             };
             let ancestor = map.lineage.contains(&(h.label.epoch, h.label.nonce));
             apart = !ancestor && map.knows_served(&h.map);
-            if !(ancestor || apart) {
+            if !(ancestor || apart) || map.left_behind(index, h.label.seq, &h.map) {
                 return Err(SpaceError::Diverged(format!("disk {index} has a history of its own")));
             }
             if dev.info().size_bytes < rec.size_bytes {

@@ -239,10 +239,10 @@ impl Pool {
             let ancestor = map.lineage.iter().any(|&(e, n)| (e, n) == (h.label.epoch, h.label.nonce));
             // Only openings that came to nothing set it apart.
             let is_apart = !ancestor && map.knows_served(&h.map);
-            if !ancestor && !is_apart {
+            if !ancestor && !is_apart || map.left_behind(h.label.index, h.label.seq, &h.map) {
                 if !options.discard.contains(&h.disk_id) {
                     return Err(SpaceError::Diverged(format!(
-                        "disk {} ({}) was written in an opening of this pool that the others know nothing of; \
+                        "disk {} ({}) was written in an opening of this pool that the others know nothing of, or after they had left; \
                          leave it out, or discard what it holds",
                         h.label.index,
                         dev.info().name
