@@ -14,6 +14,7 @@ mod host_stops;
 mod identity;
 mod joins;
 mod last_log;
+mod lies;
 mod lost_answers;
 mod map_room;
 mod moves;

@@ -9,7 +9,7 @@ use crate::space::mirror::pieces;
 use crate::space::open_space::{Part, Space};
 use crate::state::map::{GroupChange, MapChange};
 use arden_block::sync::join_all;
-use arden_block::{Buf, LocalFuture};
+use arden_block::{BLOCK_BYTES, Buf, IoError, LocalFuture};
 use std::rc::Rc;
 
 /// What a pass of moves did.
@@ -369,7 +369,7 @@ impl Space {
             let to_at = disk.areas.data_at + u64::from(to.1) * shape.slab_bytes + p.slab_at;
             let (me, disk) = (self.clone(), disk.clone());
             all.push(Box::pin(async move {
-                let b = me.read_any_copy(one, |_| true).await?;
+                let b = me.read_to_move(one, column % copies).await?;
                 if disk.write(to_at, b.share(), false).await.is_err() {
                     me.pool.fail_disk(&disk, "write failed").await?;
                     return Err(SpaceError::Offline);
@@ -378,6 +378,26 @@ impl Space {
             }));
         }
         join_all(all).await.into_iter().find_map(Result::err).map_or(Ok(()), Err)
+    }
+
+    /// What a copy that moves holds, and what another one holds where it cannot be read. Copies may differ, one of a disk that
+    /// lies from a good one: whoever verifies what he reads needs each of them to stay what it is.
+    async fn read_to_move(&self, part: Part, copy: usize) -> SpaceResult<Buf> {
+        match self.read_choice(part, copy).await {
+            Ok(own) => return Ok(own),
+            Err(SpaceError::Device(IoError::Media)) => {}
+            Err(_) => return self.read_any_copy(part, |_| true).await,
+        }
+        let mut buf = Buf::new(part.len as usize);
+        for (at, out) in (part.at..).step_by(BLOCK_BYTES as usize).zip(buf.chunks_exact_mut(BLOCK_BYTES as usize)) {
+            let block = Part { at, len: BLOCK_BYTES, ..part };
+            let content = match self.read_choice(block, copy).await {
+                Ok(own) => own,
+                Err(_) => self.read_any_copy(block, |_| true).await?,
+            };
+            out.copy_from_slice(&content);
+        }
+        Ok(buf)
     }
 
     /// Copies what a slot holds to the targets of its group. False when it holds nothing.
