@@ -62,17 +62,19 @@ impl Cursor {
         let view = self.shared.view()?;
         let found = view.collect(&self.next, &end, BATCH)?;
         let mut shorts = self.short_names(&view, &found)?;
-        self.finished = found.len() < BATCH;
-        if let Some((last, _)) = found.last() {
-            self.next.clone_from(last);
-            self.next.push(0);
-        }
-        for (key, value) in &found {
+        let ahead = found.iter().map(|(key, value)| {
             let short = match &mut shorts {
                 None => EntryShort::Made,
                 Some(shorts) => EntryShort::Kept(shorts.remove(keys::text(key, 9))),
             };
-            self.batch.push_back(Ahead { entry: NameEntry::decode(value)?, short });
+            Ok(Ahead { entry: NameEntry::decode(value)?, short })
+        });
+        // All or nothing: whoever asks again after an error goes on where he was.
+        self.batch = ahead.collect::<Result<_>>()?;
+        self.finished = found.len() < BATCH;
+        if let Some((last, _)) = found.last() {
+            self.next.clone_from(last);
+            self.next.push(0);
         }
         Ok(())
     }
@@ -117,11 +119,11 @@ impl DirCursor for Cursor {
         }
         self.peeked = None;
         loop {
-            while let Some(ahead) = self.batch.pop_front() {
-                if !ahead.accepted(accept) {
-                    continue;
-                }
-                if let Some(found) = self.stat(&ahead)? {
+            while let Some(ahead) = self.batch.front() {
+                // One that cannot be read stays: the next answer is that again, and not a directory without it.
+                let found = if ahead.accepted(accept) { self.stat(ahead)? } else { None };
+                self.batch.pop_front();
+                if let Some(found) = found {
                     self.peeked = Some(found.clone());
                     return Ok(Some(found));
                 }
@@ -150,5 +152,71 @@ impl DirCursor for Cursor {
         }
         (self.batch, self.peeked) = (VecDeque::new(), None);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use arden_block::{Device, IoError, IoResult};
+    use arden_store::store::FileStore;
+
+    use super::*;
+    use crate::{
+        disk::device::MemDevice,
+        testing::{Files, Volume, VolumeOptions, options, volume},
+    };
+
+    /// Memory, of which at times nothing can be read.
+    struct Failing {
+        memory: MemDevice,
+        fails: AtomicBool,
+    }
+
+    impl Device for Failing {
+        fn size_bytes(&self) -> u64 {
+            self.memory.size_bytes()
+        }
+        fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()> {
+            if self.fails.load(Ordering::Relaxed) { Err(IoError::Media) } else { self.memory.read(offset, buf) }
+        }
+        fn write(&self, offset: u64, data: &[u8]) -> IoResult<()> {
+            self.memory.write(offset, data)
+        }
+        fn flush(&self) -> IoResult<()> {
+            Ok(())
+        }
+        fn discard(&self, offset: u64, len: u64) -> IoResult<()> {
+            self.memory.discard(offset, len)
+        }
+    }
+
+    #[test]
+    fn whoever_asks_again_after_an_error_misses_no_name() {
+        const NAMES: usize = 6000;
+        let (memory, vol) = volume(64 << 20);
+        let files = Files::new(&vol);
+        let name = |i: usize| format!("{i:05} with a name that is long enough for many nodes of the tree");
+        (0..NAMES).for_each(|i| drop(files.make(&name(i), false).unwrap()));
+        vol.checkpoint().unwrap();
+        let device = Arc::new(Failing { memory: MemDevice::holding(memory.content()), fails: AtomicBool::new(false) });
+        let vol = Volume::open(device.clone(), VolumeOptions { cache_bytes: 0, ..options() }).unwrap();
+        let mut cursor = Files::new(&vol).store.root().list().unwrap();
+        let (mut found, mut errors) = (0, 0);
+        loop {
+            device.fails.store(true, Ordering::Relaxed);
+            let mut next = cursor.peek(&|_| true);
+            device.fails.store(false, Ordering::Relaxed);
+            if next.is_err() {
+                errors += 1;
+                next = cursor.peek(&|_| true);
+            }
+            let Some(entry) = next.unwrap() else { break };
+            assert_eq!(entry.name, name(found));
+            cursor.advance();
+            found += 1;
+        }
+        assert!(found == NAMES && errors > 5, "{found} names, {errors} errors");
     }
 }
