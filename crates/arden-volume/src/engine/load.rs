@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, atomic::AtomicU64},
 };
 
-use arden_block::{BLOCK_BYTES, Device};
+use arden_block::{BLOCK_BYTES, Device, IoError};
 
 use crate::{
     disk::{
@@ -87,7 +87,7 @@ pub fn load(
         // Older operations are in the tree: their data may have made room for others' since.
         let mut note = |seq, record: &[u8]| if seq > sb.seq { record::note_data(record, &mut blocks) } else { Ok(()) };
         group.iter().try_for_each(|batch| wal::each(batch, &mut note))?;
-        Ok(holds(reader, &blocks))
+        holds(reader, &blocks)
     };
     let (next, used) = wal.replay(reader, sb.start, &is_there, &mut |seq, record| {
         if seq <= sb.seq {
@@ -105,14 +105,19 @@ pub fn load(
     Ok(Loaded { core, alloc, wal, tree })
 }
 
-/// Whether every block, by its place, has this checksum.
-fn holds(device: &dyn Device, blocks: &BTreeMap<u64, u64>) -> bool {
+/// Whether every block, by its place, has this checksum. A device that does not answer says nothing of that.
+fn holds(device: &dyn Device, blocks: &BTreeMap<u64, u64>) -> VolResult<bool> {
     let list: Vec<(u64, u64)> = blocks.iter().map(|(block, sum)| (*block, *sum)).collect();
     let mut buf = vec![0; EXTENT_BLOCKS_MAX as usize * BLOCK];
-    list.chunk_by(|a, b| a.0 + 1 == b.0).flat_map(|run| run.chunks(EXTENT_BLOCKS_MAX as usize)).all(|run| {
+    for run in list.chunk_by(|a, b| a.0 + 1 == b.0).flat_map(|run| run.chunks(EXTENT_BLOCKS_MAX as usize)) {
         let check = BlockCheck::Sums(run.iter().map(|(_, sum)| *sum).collect());
-        read_checked(device, run[0].0 * BLOCK_BYTES, &mut buf[..run.len() * BLOCK], &check).is_ok()
-    })
+        match read_checked(device, run[0].0 * BLOCK_BYTES, &mut buf[..run.len() * BLOCK], &check) {
+            Ok(()) => {}
+            Err(IoError::Media) => return Ok(false),
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(true)
 }
 
 fn load_map(core: &Core, tree: &Tree, alloc: &mut Alloc) -> VolResult<()> {

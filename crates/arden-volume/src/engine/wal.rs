@@ -3,7 +3,7 @@
 //! an earlier turn of the ring, or from an opening that ended in a crash, is ever taken for a continuation. Batches that
 //! speak of data share their flush with it: the last ones are believed only when their data is there.
 
-use arden_block::{BLOCK_BYTES, Device};
+use arden_block::{BLOCK_BYTES, Device, IoError};
 use arden_lock::{Mutex, ranks};
 use arden_wire::cursor::{Put, Reader};
 use xxhash_rust::xxh3::xxh3_64;
@@ -419,7 +419,8 @@ fn read_sealed(log: &ReadAhead<'_>, offset: u64, len: usize, check: &BlockCheck)
     let mut buf = vec![0; len];
     match read_checked(device, offset, &mut buf, check) {
         Ok(()) => Ok(Some(buf)),
-        Err(_) => Ok(device.read(offset, &mut buf).map(|()| None)?),
+        Err(IoError::Media) => Ok(device.read(offset, &mut buf).map(|()| None)?),
+        Err(e) => Err(e.into()),
     }
 }
 
@@ -438,12 +439,12 @@ pub fn each(payload: &[u8], f: &mut dyn FnMut(u64, &[u8]) -> VolResult<()>) -> V
 mod tests {
     use std::sync::Arc;
 
-    use arden_block::rng::Rng;
+    use arden_block::{IoResult, rng::Rng};
 
     use super::*;
     use crate::{
         disk::{device::MemDevice, openings::OPENINGS_MAX},
-        testing::{Files, volume, volume_on},
+        testing::{Files, Volume, options, volume, volume_on},
     };
 
     #[test]
@@ -486,6 +487,46 @@ mod tests {
         let files = Files::new(&vol);
         assert_eq!((files.read("first"), files.read("second")), (b"first".to_vec(), b"second".to_vec()));
         assert!((0..9).all(|i| files.find(&format!("lost {i}")).is_none()));
+    }
+
+    /// Memory, of which a part does not answer, as that of a space whose disks are away.
+    struct Away {
+        memory: MemDevice,
+        away: std::ops::Range<u64>,
+    }
+
+    impl Device for Away {
+        fn size_bytes(&self) -> u64 {
+            self.memory.size_bytes()
+        }
+        fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()> {
+            let meets = offset < self.away.end && self.away.start < offset + buf.len() as u64;
+            if meets { Err(IoError::Gone) } else { self.memory.read(offset, buf) }
+        }
+        fn write(&self, offset: u64, data: &[u8]) -> IoResult<()> {
+            self.memory.write(offset, data)
+        }
+        fn flush(&self) -> IoResult<()> {
+            Ok(())
+        }
+        fn discard(&self, offset: u64, len: u64) -> IoResult<()> {
+            self.memory.discard(offset, len)
+        }
+    }
+
+    #[test]
+    fn data_that_is_away_does_not_make_its_batch_one_that_never_was() {
+        let (device, vol) = volume(16 << 20);
+        Files::new(&vol).write("first", b"first");
+        vol.checkpoint().unwrap();
+        let pattern = [0xA7; 100_000];
+        Files::new(&vol).write("with data", &pattern);
+        vol.sync().unwrap();
+        let content = device.content();
+        let place = content.chunks(4096).position(|block| block[..] == pattern[..4096]).unwrap() as u64 * BLOCK_BYTES;
+        let open = |away| Volume::open(Arc::new(Away { memory: MemDevice::holding(content.clone()), away }), options());
+        assert_eq!(open(place..place + BLOCK_BYTES).err(), Some(VolError::Io(IoError::Gone)));
+        assert_eq!(Files::new(&open(0..0).unwrap()).read("with data"), pattern);
     }
 
     #[test]
