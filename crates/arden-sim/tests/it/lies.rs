@@ -1,6 +1,7 @@
 //! A volume while one disk of its space is overwritten with noise again and again, beside reads, writes of parts of blocks, checkpoints,
 //! copies within the volume, openings, and other disks that make room for new ones. Every byte is compared, and nothing fails: the others
-//! have it all.
+//! have it all. With parity a scrub comes between one noise and the next: the parity of a row that was changed where there was
+//! noise before is right only after it.
 
 use std::{collections::BTreeMap, rc::Rc, sync::Arc};
 
@@ -39,6 +40,8 @@ struct World {
     open: Option<Open>,
     content: Vec<Vec<u8>>,
     lives: u64,
+    /// There was noise since the last scrub.
+    noisy: bool,
 }
 
 impl Drop for World {
@@ -62,8 +65,17 @@ impl World {
             .map(|i| (i, SimDisk::new(&format!("d{i}"), DISK_BYTES, seed * 16 + u64::from(i))))
             .collect();
         let liar = rng.below(disks.len() as u64) as u16;
-        let mut world =
-            World { seed, layout, disks, liar, open: None, content: vec![Vec::new(); FILES], lives: 0, rng };
+        let mut world = World {
+            seed,
+            layout,
+            disks,
+            liar,
+            open: None,
+            content: vec![Vec::new(); FILES],
+            lives: 0,
+            noisy: false,
+            rng,
+        };
         world.begin(true);
         world
     }
@@ -145,6 +157,10 @@ impl World {
 
     /// One block, some, or half of all.
     fn lie(&mut self) {
+        if self.layout.parity() > 0 && self.noisy {
+            self.scrub();
+        }
+        self.noisy = true;
         let disk = &self.disks[&self.liar];
         let blocks = (DISK_BYTES - NOISE_FROM) / BLOCK;
         let n = [1, 16, 300, blocks / 2][self.rng.below(4) as usize];
@@ -161,6 +177,7 @@ impl World {
     fn scrub(&mut self) {
         let report = self.open().volume.scrub(&ScrubSettings::default()).unwrap();
         assert_eq!((report.damaged_blocks, report.damage.as_slice()), (0, [].as_slice()), "seed {}", self.seed);
+        self.noisy = false;
     }
 
     fn read(&mut self, file: usize, from: u64, len: u64) {
@@ -305,4 +322,14 @@ fn one_disk_of_a_mirror_may_lie_beside_everything() {
 #[test]
 fn one_disk_of_three_copies_may_lie_beside_everything() {
     run(Layout::Mirror3, 5, 4);
+}
+
+#[test]
+fn one_disk_of_parity_may_lie_beside_everything() {
+    run(Layout::Parity, 4, 16);
+}
+
+#[test]
+fn one_disk_of_dual_parity_may_lie_beside_everything() {
+    run(Layout::DualParity, 6, 6);
 }

@@ -5,6 +5,7 @@ pub(crate) mod copies;
 pub(crate) mod direct;
 pub(crate) mod free;
 pub(crate) mod groups;
+pub(crate) mod kept_parity;
 pub(crate) mod mirror;
 pub(crate) mod open_space;
 pub(crate) mod parity;

@@ -338,10 +338,13 @@ impl Space {
         // What the log says of the old slot is void, too, also where it has no data of it any more.
         let patched = self.patch_of(group, old).map_or(0, |p| p.upto());
         let upto = newer.iter().map(|(_, e)| e.version).fold(patched, u64::max);
-        let data = self.whole_stripe((group, stripe), old, &newer).await?;
+        let all = match self.changed_stripe((group, stripe), old, &newer).await {
+            Some(all) => all,
+            None => self.with_parity(self.whole_stripe((group, stripe), old, &newer).await?),
+        };
         let slot = self.get_slot(group, stripe).await?;
         tracing::trace!("stripe {stripe} of group {group} from slot {old} to {slot}, newer {:?}", versions(&newer));
-        let units: Vec<_> = self.with_parity(data).into_iter().enumerate().map(|(i, b)| (i, 0, b)).collect();
+        let units: Vec<_> = all.into_iter().enumerate().map(|(i, b)| (i, 0, b)).collect();
         let result = self.write_moved(group, slot, units, || self.is_relied_on(group, stripe, old)).await;
         if result.is_ok() {
             self.flip(group, stripe, slot, upto);

@@ -82,7 +82,8 @@ struct Plan {
 
 impl Plan {
     /// `None` when it is cheaper to write the whole stripe, or the change is large.
-    fn new(shape: &Shape, first: u64, newer: &[(u64, Entry)], blocks_max: usize) -> Option<Plan> {
+    /// With `keeps_parity` nothing but parity itself says what it becomes.
+    fn new(shape: &Shape, first: u64, newer: &[(u64, Entry)], blocks_max: usize, keeps_parity: bool) -> Option<Plan> {
         let unit = shape.interleave / BLOCK_BYTES;
         let mut changed: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
         for (b, _) in newer {
@@ -100,8 +101,9 @@ impl Plan {
         let parity = parities * cost(&rows);
         let mut plan = Plan { changed, rows, by_difference: true };
         let staying: u64 = (0..shape.data_columns()).map(|i| cost(&plan.staying(i))).sum();
-        plan.by_difference = data + parity < staying;
-        let here = (data + parity).min(staying) + data + parity + logged as u64 * BLOCK_BYTES * LOG_COPIES;
+        plan.by_difference = staying > 0 && (keeps_parity || data + parity < staying);
+        let read = if plan.by_difference { data + parity } else { staying };
+        let here = read + data + parity + logged as u64 * BLOCK_BYTES * LOG_COPIES;
         let whole = COST_OF_ONE + shape.interleave;
         let full = |i: &usize| plan.changed.get(i).is_some_and(|r| r.len() as u64 == unit);
         let unread = (0..shape.data_columns()).filter(|i| !full(i)).count() as u64;
@@ -157,7 +159,8 @@ impl Space {
             return None;
         }
         let (first, _) = self.stripe_blocks(group, stripe);
-        Some((rt, Plan::new(&self.rt.shape, first, newer, self.pool.patch_blocks_max())?))
+        let plan = Plan::new(&self.rt.shape, first, newer, self.pool.patch_blocks_max(), self.keeps_parity())?;
+        Some((rt, plan))
     }
 
     /// Changes blocks of the stripe in `slot` where they lie. The caller holds the stripe: `guard` goes, for the change
