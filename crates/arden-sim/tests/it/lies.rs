@@ -1,5 +1,5 @@
 //! A volume while one disk of its space is overwritten with noise again and again, beside reads, writes of parts of blocks, checkpoints,
-//! copies within the volume, openings, and other disks that make room for new ones. Every byte is compared, and nothing fails: the others
+//! copies within the volume, openings, its absence, and other disks that make room for new ones. Every byte is compared, and nothing fails: the others
 //! have it all. With parity a scrub comes between one noise and the next: the parity of a row that was changed where there was
 //! noise before is right only after it.
 
@@ -42,6 +42,8 @@ struct World {
     lives: u64,
     /// There was noise since the last scrub.
     noisy: bool,
+    /// The disk that lies has left.
+    away: bool,
 }
 
 impl Drop for World {
@@ -74,6 +76,7 @@ impl World {
             content: vec![Vec::new(); FILES],
             lives: 0,
             noisy: false,
+            away: false,
             rng,
         };
         world.begin(true);
@@ -104,6 +107,7 @@ impl World {
 
     fn begin(&mut self, first: bool) {
         self.lives += 1;
+        self.away = false;
         let rt = Rt::virtual_clock(self.seed * 1000 + self.lives);
         let (pool, space) = self.pool(&rt, first);
         let device = OnSpace::begin(&rt, space, 0).unwrap();
@@ -264,6 +268,20 @@ impl World {
         self.disks.insert(index, comes);
     }
 
+    /// The disk that lies leaves, or is back.
+    fn come_or_go(&mut self) {
+        if self.layout.parity() > 0 && self.noisy {
+            self.scrub();
+        }
+        let Open { rt, pool, .. } = self.open();
+        let (pool, liar, away, device) = (pool.clone(), self.liar, self.away, self.disks[&self.liar].attach(rt));
+        let done = rt.block_on(async move {
+            if away { pool.return_disk(device).await.map(drop) } else { pool.report_failure(liar).await }
+        });
+        done.expect("an answer").unwrap_or_else(|e| panic!("seed {}: {e}", self.seed));
+        self.away = !away;
+    }
+
     fn step(&mut self) {
         let file = self.rng.below(FILES as u64) as usize;
         match self.rng.below(24) {
@@ -285,6 +303,7 @@ impl World {
                 self.begin(false);
             }
             18 if self.rng.one_in(2) => self.replace(),
+            19 if self.rng.one_in(2) => self.come_or_go(),
             _ => {
                 let (from, len) = self.place(file);
                 self.read(file, from, len);
