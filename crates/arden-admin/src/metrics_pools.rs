@@ -100,12 +100,14 @@ mod tests {
     #[test]
     fn a_pool_or_volume_of_another_node_has_no_health_here() {
         let closed = PoolInfo { state: "closed".to_string(), ..pool() };
-        let (alone, node) = (samples(Some(&[closed.clone()]), false), samples(Some(&[closed]), true));
+        let (alone, node) =
+            (samples(Some(std::slice::from_ref(&closed)), false), samples(Some(std::slice::from_ref(&closed)), true));
         assert!(has(&alone, "pool_health") && has(&node, "pool_open") && !has(&node, "pool_health"));
         assert!(has(&samples(Some(&[pool()]), true), "pool_health"));
         let closed = VolumeInfo { closed_because: "elsewhere".to_string(), ..volume() };
         assert!(has(&volumes(&[volume()], true), "volume_free_bytes"));
-        let (alone, node) = (volumes(&[closed.clone()], false), volumes(&[closed], true));
+        let (alone, node) =
+            (volumes(std::slice::from_ref(&closed), false), volumes(std::slice::from_ref(&closed), true));
         assert!(has(&alone, "volume_open") && !has(&alone, "volume_free_bytes") && node.is_empty());
     }
 
