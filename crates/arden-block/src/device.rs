@@ -2,7 +2,7 @@
 //! extensions: [`Thin`] where space is given back, [`Redundant`] where blocks have copies or parity. Refuses to know what a
 //! block holds: the reader passes a check of its content.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use crate::{IoError, IoResult};
 
@@ -113,6 +113,11 @@ pub trait Redundant: Sync {
     fn parity_mismatches(&self, offset: u64, len: u64) -> IoResult<Option<ParityMismatches>>;
     /// Recomputes the parity of the row at offset `row` when its data is valid. Returns the number of blocks written.
     fn recompute_parity(&self, row: u64, verify: &Verify) -> IoResult<u64>;
+    /// Rows whose parity mismatches since a part of them was written, as in [`ParityMismatches`], each told of a few times. The device looks for them
+    /// when it has time, and for so long before it answers. The data or the parity of such a row is wrong; only the caller can tell.
+    fn doubted_parity(&self, _patience: Duration) -> IoResult<Vec<Vec<u64>>> {
+        Ok(Vec::new())
+    }
     /// Whether a crash may have left copies of a block different. The device has not chosen among them; only `verify` can.
     fn may_differ(&self) -> bool {
         false

@@ -1,9 +1,9 @@
 //! A volume while one disk of its space is overwritten with noise again and again, beside reads, writes of parts of blocks, checkpoints,
 //! copies within the volume, openings, its absence, and other disks that make room for new ones. Every byte is compared, and nothing fails: the others
-//! have it all. With parity a scrub comes between one noise and the next: the parity of a row that was changed where there was
-//! noise before is right only after it.
+//! have it all. With parity the volume has time to look at the rows that were changed before there is more noise, or the disk leaves: the parity
+//! of a row that was changed where there was noise is right only after it.
 
-use std::{collections::BTreeMap, rc::Rc, sync::Arc};
+use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 
 use crate::under::OnSpace;
 use arden_block::{BlockDevice, Rt, rng::Rng, sim::SimDisk};
@@ -40,8 +40,6 @@ struct World {
     open: Option<Open>,
     content: Vec<Vec<u8>>,
     lives: u64,
-    /// There was noise since the last scrub.
-    noisy: bool,
     /// The disk that lies has left.
     away: bool,
 }
@@ -75,7 +73,6 @@ impl World {
             open: None,
             content: vec![Vec::new(); FILES],
             lives: 0,
-            noisy: false,
             away: false,
             rng,
         };
@@ -142,6 +139,7 @@ impl World {
 
     /// In order, or as the host's end leaves it when everything was made durable before.
     fn end(&mut self) {
+        self.mend();
         let Open { rt, pool, volume, files } = self.open.take().expect("open");
         drop(files);
         if self.rng.one_in(2) {
@@ -161,10 +159,7 @@ impl World {
 
     /// One block, some, or half of all.
     fn lie(&mut self) {
-        if self.layout.parity() > 0 && self.noisy {
-            self.scrub();
-        }
-        self.noisy = true;
+        self.mend();
         let disk = &self.disks[&self.liar];
         let blocks = (DISK_BYTES - NOISE_FROM) / BLOCK;
         let n = [1, 16, 300, blocks / 2][self.rng.below(4) as usize];
@@ -178,6 +173,15 @@ impl World {
         result.unwrap_or_else(|e| panic!("seed {}: {what}: {e:?}", self.seed))
     }
 
+    /// Time without clients, and the disks are all there.
+    fn mend(&mut self) {
+        if self.layout.parity() == 0 || self.away {
+            return;
+        }
+        let mended = self.open().volume.mend_changed_rows(Duration::from_secs(1000));
+        mended.unwrap_or_else(|e| panic!("seed {}: {e}", self.seed));
+    }
+
     fn scrub(&mut self) {
         // Of rows of which something waits in memory it leaves the parity as it is: that goes to the disks first.
         let Open { rt, volume, .. } = self.open();
@@ -185,7 +189,6 @@ impl World {
         rt.run_until_ns(rt.now_ns() + 5_000_000_000);
         let report = self.open().volume.scrub(&ScrubSettings::default()).unwrap();
         assert_eq!((report.damaged_blocks, report.damage.as_slice()), (0, [].as_slice()), "seed {}", self.seed);
-        self.noisy = false;
     }
 
     fn read(&mut self, file: usize, from: u64, len: u64) {
@@ -274,6 +277,7 @@ impl World {
 
     /// The disk that lies leaves, or is back.
     fn come_or_go(&mut self) {
+        self.mend();
         let Open { rt, pool, .. } = self.open();
         let (pool, liar, away, device) = (pool.clone(), self.liar, self.away, self.disks[&self.liar].attach(rt));
         let done = rt.block_on(async move {
@@ -304,7 +308,7 @@ impl World {
                 self.begin(false);
             }
             18 if self.rng.one_in(2) => self.replace(),
-            19 if self.rng.one_in(2) && self.layout.copies() > 1 => self.come_or_go(),
+            19 if self.rng.one_in(2) => self.come_or_go(),
             _ => {
                 let (from, len) = self.place(file);
                 self.read(file, from, len);

@@ -17,7 +17,7 @@ use crate::map::alloc::Allocator;
 use crate::map::pool_map::{DiskState, Group, PoolMap, Shape, SpaceRec, UNWRITTEN};
 use crate::pool::slab::SlabUsers;
 use crate::state::background::Background;
-use crate::state::blocks::{LoggedBlocks, UnreadBlocks};
+use crate::state::blocks::{DoubtedRows, LoggedBlocks, UnreadBlocks};
 use crate::state::departures::Departures;
 use crate::state::events::Events;
 use crate::state::flips::Flips;
@@ -172,6 +172,8 @@ pub(crate) struct SpaceRt {
     pub(crate) groups: Groups,
     /// Parity.
     pub(crate) patching: PatchedStripes,
+    /// Parity whose user verifies.
+    pub(crate) doubts: DoubtedRows,
     pub(crate) unread: UnreadBlocks,
     /// What readers on other threads know of it.
     pub(crate) views: Arc<SpaceViews>,
@@ -190,6 +192,7 @@ impl SpaceRt {
             logged: LoggedBlocks::default(),
             groups: Groups::default(),
             patching: PatchedStripes::default(),
+            doubts: DoubtedRows::default(),
             unread: UnreadBlocks::default(),
             views,
         }
@@ -466,14 +469,13 @@ impl Pool {
     fn outdated_columns(&self, space: &SpaceRt, gi: usize, gone: impl Fn(u16) -> bool) -> Option<(Vec<usize>, Bitmap)> {
         let map = self.0.map.read();
         let group = map.group(space.id, gi)?;
-        let held = |&i: &usize| gone(group.columns[i].disk) && !group.columns[i].stale;
-        let held: Vec<usize> = (0..group.columns.len()).filter(held).collect();
+        let held: Vec<usize> = (0..group.columns.len()).filter(|&i| gone(group.columns[i].disk)).collect();
         if held.is_empty() {
             return None;
         }
         let mut without = group.clone();
         // The last good copy stays: nothing is written until it is back.
-        let outdated = held.into_iter().filter(|&i| {
+        let outdated = held.into_iter().filter(|&i| !group.columns[i].stale).filter(|&i| {
             without.columns[i].stale = true;
             without.columns[i].stale = self.group_usable(&space.shape, &without);
             without.columns[i].stale

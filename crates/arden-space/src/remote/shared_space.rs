@@ -8,6 +8,7 @@ use std::{
         Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use arden_block::{
@@ -371,6 +372,10 @@ impl<C: SpaceThread> Redundant for SharedSpace<C> {
     fn recompute_parity(&self, row: u64, verify: &Verify) -> IoResult<u64> {
         let verify = verify.clone();
         self.run(Access::Heal, move |s| async move { s.recompute_parity(row, &here(verify)).await })
+    }
+
+    fn doubted_parity(&self, patience: Duration) -> IoResult<Vec<Vec<u64>>> {
+        self.run(Access::Look, move |s| async move { s.doubted_parity(patience).await })
     }
 
     fn may_differ(&self) -> bool {

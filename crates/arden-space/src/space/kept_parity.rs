@@ -1,6 +1,9 @@
 //! Parity of stripes of which a part is written, where whoever uses the space tells good blocks from others by himself: it is changed
 //! by what is written, and never computed from what is only read. A disk that lies about the rest of the stripe would else take
 //! with it what the other disks say of that.
+//!
+//! What is overwritten may be noise itself, and the difference with it. So each row that was changed is looked at as a whole soon afterwards
+//! (`upkeep/doubted_rows.rs`).
 
 use std::ops::Range;
 
@@ -39,12 +42,23 @@ impl Space {
             reads.push(Box::pin(async move { me.unit_or_rebuilt(group, old, i, 0, len).await.map(|(b, _)| b) }));
         }
         let mut all: Vec<Buf> = join_all(reads).await.into_iter().collect::<SpaceResult<_>>().ok()?;
+        self.doubt_misfits(first, &all);
         for (b, e) in newer {
             let at = (b - first) * BLOCK_BYTES;
             let (i, from) = ((at / shape.interleave) as usize, (at % shape.interleave) as usize);
             self.change_block(&mut all, i, from..from + BLOCK_BYTES as usize, &e.data);
         }
         Some(all.into_iter().map(Buf::share).collect())
+    }
+
+    /// Of a stripe that changes: rows whose parity does not fit, which the change keeps so. Somebody has to look which of their blocks is wrong.
+    fn doubt_misfits(&self, first: u64, all: &[Buf]) {
+        let (data, parity) = all.split_at(self.rt.shape.data_columns());
+        let block = BLOCK_BYTES as usize;
+        for (is, should) in parity.iter().zip(self.parity_of(data)) {
+            let rows = is.chunks_exact(block).zip(should.chunks_exact(block)).zip(first..);
+            self.rt.doubts.note(rows.filter(|((is, should), _)| is != should).map(|(_, row)| row));
+        }
     }
 
     /// A block of part `i` of a stripe becomes `now`, and the parity follows.

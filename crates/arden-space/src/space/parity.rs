@@ -473,20 +473,24 @@ impl Space {
 
     /// The data columns of a stripe and their parity.
     fn with_parity(&self, data: Vec<Buf>) -> Vec<SharedBuf> {
-        let len = self.rt.shape.interleave as usize;
         let mut all = data;
-        let mut p = Buf::new(len);
-        let refs: Vec<&[u8]> = all.iter().map(|b| &b[..]).collect();
-        if self.rt.shape.layout.parity() == 2 {
-            let mut q = Buf::new(len);
-            arden_parity::parity_pq(&refs, &mut p, &mut q);
-            all.push(p);
-            all.push(q);
-        } else {
-            arden_parity::parity_p(&refs, &mut p);
-            all.push(p);
-        }
+        let parity = self.parity_of(&all);
+        all.extend(parity);
         all.into_iter().map(Buf::share).collect()
+    }
+
+    /// P, and Q where there is one, of the data columns of a stripe.
+    pub(crate) fn parity_of(&self, data: &[Buf]) -> Vec<Buf> {
+        let len = self.rt.shape.interleave as usize;
+        let mut p = Buf::new(len);
+        let refs: Vec<&[u8]> = data.iter().map(|b| &b[..]).collect();
+        if self.rt.shape.layout.parity() < 2 {
+            arden_parity::parity_p(&refs, &mut p);
+            return vec![p];
+        }
+        let mut q = Buf::new(len);
+        arden_parity::parity_pq(&refs, &mut p, &mut q);
+        vec![p, q]
     }
 
     /// Waits for a free slot; moves that are not durable yet are made so.
@@ -568,7 +572,9 @@ impl Space {
         let old = g.stripes.get(stripe).unwrap_or(UNWRITTEN);
         // A target that is away is the place that the durable map may still name.
         let away = |d: u16| !self.pool.online(d);
-        let degraded = g.columns.iter().any(|c| c.stale || away(c.disk) || c.target.is_some_and(|t| away(t.0)));
+        // A column that is out of date has been written here like the others. Computed from them it might become worse: what
+        // the stripe was changed from may have been noise of its own disk.
+        let degraded = g.columns.iter().any(|c| away(c.disk) || c.target.is_some_and(|t| away(t.0)));
         drop(map);
         p.map.apply_to(self.rt.id, group, &GroupChange::StripeMoved { stripe, slot, degraded });
         if let Some(rt) = self.rt.group_rt(group) {

@@ -203,6 +203,10 @@ impl Space {
             return Err(SpaceError::Closed);
         }
         rt.slots.begin_patch(slot, patch.clone());
+        if plan.by_difference && self.keeps_parity() {
+            let (first, _) = self.stripe_blocks(group, stripe);
+            self.rt.doubts.note(plan.rows.iter().map(|&row| first + u64::from(row)));
+        }
         let item = Item::Patch { space: self.rt.id, group, slot };
         if let Err(e) = self.pool.journal_append([item]).await {
             rt.slots.end_patch(slot);

@@ -1,9 +1,17 @@
-//! Blocks of a space of which something is known while the pool is open: that the log has a record of them, or that a copy
-//! of them could not be read.
+//! Blocks of a space of which something is known while the pool is open: that the log has a record of them, that a copy
+//! of them could not be read, or that their parity may not fit.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+
+/// Rows that are remembered: 20 to 30 bytes each. Of more, a scrub tells.
+const ROWS_MAX: usize = 64 << 10;
+/// How often a row is told of that stays wrong: what nothing vouches for waits for a scrub.
+const TELLINGS_MAX: u8 = 3;
+
+/// Rows, each by the number of its first data block in the space, and how often it was told of.
+type Rows = RefCell<BTreeMap<u64, u8>>;
 
 /// Blocks with a record in the live part of the log: they may not be written past it.
 #[derive(Default)]
@@ -58,5 +66,117 @@ impl UnreadBlocks {
     pub(crate) fn forget(&self, blocks: &[u64]) {
         let mut unread = self.0.borrow_mut();
         blocks.iter().for_each(|b| _ = unread.remove(b));
+    }
+}
+
+/// Rows of parity stripes that nobody has looked at as a whole since their parity followed a difference. What was overwritten may have been
+/// noise of a disk that lies, and then the parity is wrong without anybody having read anything wrong.
+#[derive(Default)]
+pub(crate) struct DoubtedRows {
+    doubted: Rows,
+    wrong: Rows,
+    /// Told of last: looked at again when the next are asked for.
+    told: Rows,
+    forgotten: Cell<u64>,
+}
+
+impl DoubtedRows {
+    /// The parity of these rows follows a difference.
+    pub(crate) fn note(&self, rows: impl Iterator<Item = u64>) {
+        let mut doubted = self.doubted.borrow_mut();
+        for row in rows {
+            if doubted.len() < ROWS_MAX || doubted.contains_key(&row) {
+                doubted.insert(row, 0);
+            } else {
+                self.forgotten.set(self.forgotten.get() + 1);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    fn is_empty(&self) -> bool {
+        self.doubted.borrow().is_empty()
+    }
+
+    /// There will soon be no room for more.
+    pub(crate) fn are_many(&self) -> bool {
+        self.doubted.borrow().len() > ROWS_MAX / 2
+    }
+
+    /// Rows of which there was no room to remember them, since that was last asked.
+    pub(crate) fn take_forgotten(&self) -> u64 {
+        self.forgotten.take()
+    }
+
+    /// The next rows to look at, of a round that goes on at `from`. None: the round is at its end.
+    pub(crate) fn next(&self, from: &mut u64, max: usize) -> Vec<u64> {
+        let rows: Vec<u64> = self.doubted.borrow().range(*from..).take(max).map(|(row, _)| *row).collect();
+        *from = rows.last().map_or(0, |row| row + 1);
+        rows
+    }
+
+    /// Its parity fits, or nothing is there any more.
+    pub(crate) fn fits(&self, row: u64) {
+        self.doubted.borrow_mut().remove(&row);
+    }
+
+    pub(crate) fn is_wrong(&self, row: u64) {
+        let Some(tellings) = self.doubted.borrow_mut().remove(&row) else { return };
+        let mut wrong = self.wrong.borrow_mut();
+        if wrong.len() < ROWS_MAX {
+            wrong.insert(row, tellings);
+        } else {
+            self.forgotten.set(self.forgotten.get() + 1);
+        }
+    }
+
+    /// Those that were told of have been mended by now, or could not be.
+    pub(crate) fn look_again(&self) {
+        let mut doubted = self.doubted.borrow_mut();
+        for (row, tellings) in self.told.take().into_iter().filter(|(_, tellings)| *tellings < TELLINGS_MAX) {
+            doubted.entry(row).or_insert(tellings);
+        }
+    }
+
+    /// Those found wrong.
+    pub(crate) fn take_wrong(&self) -> Vec<u64> {
+        let wrong = self.wrong.take();
+        self.told.borrow_mut().extend(wrong.iter().map(|(row, tellings)| (*row, tellings + 1)));
+        wrong.into_keys().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_looked_at_once_a_round_and_told_of_some_times() {
+        let rows = DoubtedRows::default();
+        rows.note([5, 9, 7].into_iter());
+        let mut from = 0;
+        let mut next = || rows.next(&mut from, 2);
+        assert_eq!((next(), next(), next()), (vec![5, 7], vec![9], vec![]));
+        rows.fits(7);
+        assert_eq!(next(), [5, 9]);
+        rows.fits(9);
+        for _ in 0..TELLINGS_MAX {
+            assert!(!rows.is_empty());
+            rows.is_wrong(5);
+            assert_eq!((rows.take_wrong(), rows.take_wrong()), (vec![5], vec![]));
+            assert!(rows.is_empty(), "nobody looks while it is being mended");
+            rows.look_again();
+        }
+        assert!(rows.is_empty());
+    }
+
+    #[test]
+    fn no_more_is_remembered_than_there_is_room_for() {
+        let rows = DoubtedRows::default();
+        rows.note(0..ROWS_MAX as u64 + 10);
+        rows.note(0..1);
+        assert_eq!((rows.take_forgotten(), rows.take_forgotten()), (10, 0));
+        assert_eq!(rows.next(&mut 0, usize::MAX).len(), ROWS_MAX);
+        assert!(rows.are_many());
     }
 }

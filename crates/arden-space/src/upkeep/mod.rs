@@ -2,6 +2,7 @@
 
 pub(crate) mod admin;
 pub(crate) mod close;
+pub(crate) mod doubted_rows;
 pub(crate) mod members;
 pub(crate) mod moves;
 pub(crate) mod old_images;

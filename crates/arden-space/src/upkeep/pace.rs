@@ -29,7 +29,7 @@ impl Pool {
     }
 
     /// Clients are active.
-    fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         let now = self.0.rt.now_ns();
         if self.0.views.take_used() {
             self.0.background.client_at(now);

@@ -73,19 +73,19 @@ impl Space {
         Ok(written)
     }
 
-    fn stripe_at(&self, offset: u64) -> (usize, usize) {
+    pub(crate) fn stripe_at(&self, offset: u64) -> (usize, usize) {
         let shape = self.rt.shape;
         ((offset / shape.group_bytes) as usize, (offset % shape.group_bytes / shape.stripe_bytes) as usize)
     }
 
-    fn slot_of(&self, group: usize, stripe: usize) -> Option<u16> {
+    pub(crate) fn slot_of(&self, group: usize, stripe: usize) -> Option<u16> {
         let map = self.pool.0.map.read();
         map.group(self.rt.id, group).and_then(|g| g.stripes.get(stripe)).filter(|&s| s != UNWRITTEN)
     }
 
     /// So many bytes of every column of a stripe, from the place of `at` in its column on. None where nothing was written,
     /// or not everything can be read: then nothing fails to fit. The stripe is locked.
-    async fn read_row(&self, at: u64, len: usize) -> Option<Columns> {
+    pub(crate) async fn read_row(&self, at: u64, len: usize) -> Option<Columns> {
         let shape = self.rt.shape;
         let (group, stripe) = self.stripe_at(at);
         let _hold = self.hold(group)?;

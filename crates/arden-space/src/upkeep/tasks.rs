@@ -9,6 +9,7 @@ impl Pool {
         self.start_log_keeper();
         self.start_asking_slow_disks();
         self.start_trimming();
+        self.start_looking_at_doubted_rows();
         let me = self.clone();
         self.0.rt.spawn(async move {
             while !me.0.life.is_closed() {

@@ -526,6 +526,12 @@ impl Redundant for Gather {
         self.0.drain()?;
         self.0.settled(row, 1)?.recompute_parity(row, verify)
     }
+    fn doubted_parity(&self, patience: Duration) -> IoResult<Vec<Vec<u64>>> {
+        if !patience.is_zero() {
+            self.0.drain()?;
+        }
+        self.0.device.redundant().map_or(Ok(Vec::new()), |below| below.doubted_parity(patience))
+    }
     fn may_differ(&self) -> bool {
         self.0.device.redundant().is_some_and(Redundant::may_differ)
     }

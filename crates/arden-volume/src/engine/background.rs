@@ -2,7 +2,7 @@
 //! back. The other commits for those who do not wait in a thread, where the device does not tell them itself (`commit`).
 //! Owns when; what each of that does is elsewhere.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use arden_lock::thread;
 
@@ -11,11 +11,14 @@ use crate::{
     engine::{checkpoint::STREAMS_ALLOCATED_EARLY, owner::Engine},
 };
 
+/// How often the layers above are asked for what they do from time to time.
+const UPKEEP: Duration = Duration::from_secs(2);
+
 /// Runs until the volume is closed or gone.
 pub fn start_housekeeping(engine: &Arc<Engine>) -> VolResult<()> {
     let (weak, wakeup) = (Arc::downgrade(engine), engine.wakeup.clone());
     let (interval, rest) = (engine.options.commit_interval, engine.options.give_back_after);
-    let (mut rested, mut synced) = (thread::now(), thread::now());
+    let (mut rested, mut synced, mut kept) = (thread::now(), thread::now(), thread::now());
     let run = move || {
         while let Some(checkpoint) = wakeup.wait(interval) {
             let Some(engine) = weak.upgrade() else { return };
@@ -44,6 +47,10 @@ pub fn start_housekeeping(engine: &Arc<Engine>) -> VolResult<()> {
                     rested = thread::now();
                 }
                 engine.give_back();
+                if thread::now() - kept >= UPKEEP && done.is_ok() {
+                    done = engine.deferrals.upkeep();
+                    kept = thread::now();
+                }
             }
             match done {
                 Ok(()) => {}

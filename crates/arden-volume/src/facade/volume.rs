@@ -35,6 +35,7 @@ use crate::{
     features::{
         check::{self, CheckReport},
         grow,
+        parity_check::ChangedRows,
         quota::{QuotaCounts, Quotas},
         repair::{self, RepairReport},
         scrub::{self, ScrubReport, ScrubSettings},
@@ -52,6 +53,8 @@ use crate::{
     },
 };
 
+/// How long a closing volume looks at rows of parity.
+const LOOK_AT_CLOSE: Duration = Duration::from_secs(5);
 /// Written with one call when a log is made.
 const FORMAT_WRITE_BYTES: usize = 1 << 20;
 /// The log in a file is written as a whole where the file system has so many times its room: copies of it may lie there too, and
@@ -109,6 +112,7 @@ pub struct Volume {
     pub(crate) quotas: Quotas,
     pub(crate) journal: Arc<ChangeJournal>,
     pub(crate) snapshots: Snapshots,
+    changed_rows: Arc<ChangedRows>,
     pub(crate) tunnel: Tunnel,
     pub(crate) recent: Arc<Recent>,
 }
@@ -220,10 +224,23 @@ impl Volume {
         let blocks = VolumeBlocks { cache: options.blocks.clone(), serial };
         let files = Files::new(engine.clone(), open, descriptors, blocks);
         let journal = ChangeJournal::new(engine.clone(), recorder);
-        let (for_files, for_journal) = (Arc::downgrade(&files), Arc::downgrade(&journal));
-        engine.deferrals.register(vec![for_files as Weak<dyn Deferred>, for_journal as Weak<dyn Deferred>]);
+        let changed_rows = ChangedRows::new(engine.clone());
+        engine.deferrals.register(vec![
+            Arc::downgrade(&files) as Weak<dyn Deferred>,
+            Arc::downgrade(&journal) as Weak<dyn Deferred>,
+            Arc::downgrade(&changed_rows) as Weak<dyn Deferred>,
+        ]);
         let (quotas, snapshots) = (Quotas::new(engine.clone(), counts), Snapshots::new(engine.clone()));
-        Ok(Arc::new(Volume { engine, files, quotas, journal, snapshots, tunnel: Tunnel::default(), recent }))
+        Ok(Arc::new(Volume {
+            engine,
+            files,
+            quotas,
+            journal,
+            snapshots,
+            changed_rows,
+            tunnel: Tunnel::default(),
+            recent,
+        }))
     }
 
     /// The first opening of a new volume.
@@ -260,14 +277,16 @@ impl Volume {
         }
         self.sync()?;
         match self.checkpoint() {
-            Err(VolError::Full) => {
-                tracing::info!(
-                    "a volume without room for a checkpoint was closed; its next opening replays the journal"
-                );
-                Ok(())
-            }
-            other => other,
+            Err(VolError::Full) => tracing::info!(
+                "a volume without room for a checkpoint was closed; its next opening replays the journal"
+            ),
+            other => other?,
         }
+        // Nobody remembers after this which rows those were.
+        if let Err(e) = self.changed_rows.mend(LOOK_AT_CLOSE) {
+            tracing::warn!("rows of parity that were changed wait for a scrub: {e}");
+        }
+        Ok(())
     }
 
     /// Ends the volume for good: nothing is changed any more, and what leads to its content is overwritten.
@@ -367,6 +386,12 @@ impl Volume {
     /// Reads every copy of everything, and heals what can be.
     pub fn scrub(&self, settings: &ScrubSettings) -> VolResult<ScrubReport> {
         scrub::scrub(&self.engine, settings)
+    }
+
+    /// On parity: looks at rows of which a part was written since they were last looked at, and mends those whose parity does not fit. The volume
+    /// does so by itself when there is time. Takes `patience` at most, and gives the number of blocks that were written anew.
+    pub fn mend_changed_rows(&self, patience: Duration) -> VolResult<u64> {
+        self.changed_rows.mend(patience)
     }
 
     /// Looks at everything; with `verify_data` also reads all data against its checksums. Errors are in the report.

@@ -111,6 +111,9 @@ pub fn scrub(engine: &Engine, settings: &ScrubSettings) -> VolResult<ScrubReport
             s.go_on(bytes)
         })?;
     }
+    if s.report.healed_blocks > 0 {
+        engine.device.flush()?;
+    }
     if !s.report.stopped {
         settings.total_bytes.store(s.report.read_bytes, Ordering::Relaxed);
     }
