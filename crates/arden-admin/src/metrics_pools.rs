@@ -59,6 +59,12 @@ pub fn volumes(volumes: &[VolumeInfo], is_node: bool) -> Vec<Metric> {
             gauge(&mut out, "volume_size_bytes", "Size of the volume", &labels, v.total_bytes as f64);
             gauge(&mut out, "volume_free_bytes", "Bytes that are free for files", &labels, v.free_bytes as f64);
         }
+        if let Some(s) = v.last_scrub.filter(|_| is_open) {
+            let when = "When the last scrub of everything ended, in seconds since 1970";
+            gauge(&mut out, "volume_scrub_ended_seconds", when, &labels, s.ended as f64);
+            let lost = "Blocks that the last scrub of everything found lost";
+            gauge(&mut out, "volume_scrub_lost_blocks", lost, &labels, s.damaged_blocks as f64);
+        }
     }
     out
 }

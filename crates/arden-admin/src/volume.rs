@@ -33,9 +33,43 @@ pub struct VolumeRecord {
     /// Schedules of its snapshots.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub schedules: Vec<SnapshotSchedule>,
+    /// Days from the end of one scrub to the next; 0: none by itself. Absent: 28.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scrub_days: Option<u32>,
+    /// The last scrub that read everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_scrub: Option<LastScrub>,
 }
 
+/// A scrub that has read everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LastScrub {
+    /// When it ended, in seconds since 1970.
+    pub ended: i64,
+    /// Number of blocks that were rewritten from another copy.
+    pub healed_blocks: u64,
+    /// Number of blocks that were lost.
+    pub damaged_blocks: u64,
+}
+
+/// Between scrubs, where nothing else is set.
+const SCRUB_DAYS: u32 = 28;
+const DAY_SECONDS: i64 = 24 * 3600;
+
 impl VolumeRecord {
+    /// Days from one scrub to the next; 0: none by itself.
+    pub fn scrub_days(&self) -> u32 {
+        self.scrub_days.unwrap_or(SCRUB_DAYS)
+    }
+
+    /// Whether a volume of that age is to be scrubbed. Times are in seconds since 1970. A scrub that seems to have ended in the future says that a
+    /// clock was wrong, and nothing more.
+    pub fn is_scrub_due(&self, created: i64, now: i64) -> bool {
+        let since = self.last_scrub.map_or(created, |s| s.ended);
+        let age = now.saturating_sub(since);
+        self.scrub_days() > 0 && !(-DAY_SECONDS..i64::from(self.scrub_days()) * DAY_SECONDS).contains(&age)
+    }
+
     /// The device of the volume, for display.
     pub fn device(&self) -> String {
         match (&self.space, &self.file) {
@@ -89,6 +123,11 @@ pub struct VolumeInfo {
     pub last_access: AccessPolicy,
     /// Where 8.3 names come from.
     pub short_names: ShortNamePolicy,
+    /// Days from one scrub to the next that the daemon makes by itself; 0: none.
+    pub scrub_days: u32,
+    /// The last scrub that read everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_scrub: Option<LastScrub>,
     /// Names of the shares on the volume.
     pub shares: Vec<String>,
 }
@@ -139,6 +178,9 @@ pub struct VolumeChange {
     /// Where 8.3 names come from, for names that are made or changed from now on. A volume that keeps them does not go back to `made`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub short_names: Option<ShortNamePolicy>,
+    /// Days from one scrub to the next that the daemon makes by itself, 3650 at most; 0: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scrub_days: Option<u32>,
 }
 
 /// Where 8.3 names come from.
@@ -401,4 +443,24 @@ pub trait VolumeAdmin: SnapshotAdmin {
     fn forget_volume(&self, name: &str) -> Result<()>;
     /// Adds a volume that was removed from the state, without formatting it.
     fn attach_volume(&self, record: &VolumeRecord) -> Result<VolumeInfo>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scrub_is_due_by_the_last_one_or_the_volumes_age() {
+        let day = DAY_SECONDS;
+        let mut r = VolumeRecord::default();
+        assert_eq!((r.is_scrub_due(day, 28 * day), r.is_scrub_due(day, 29 * day)), (false, true));
+        r.last_scrub = Some(LastScrub { ended: 20 * day, healed_blocks: 0, damaged_blocks: 0 });
+        assert_eq!((r.is_scrub_due(day, 47 * day), r.is_scrub_due(day, 48 * day)), (false, true));
+        // The clock was set back, by little and by much.
+        assert_eq!((r.is_scrub_due(day, 20 * day - 3600), r.is_scrub_due(day, 10 * day)), (false, true));
+        r.scrub_days = Some(2);
+        assert!(r.is_scrub_due(day, 22 * day));
+        r.scrub_days = Some(0);
+        assert!(!r.is_scrub_due(day, 999 * day));
+    }
 }

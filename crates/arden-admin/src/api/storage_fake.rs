@@ -186,6 +186,8 @@ pub fn volume() -> VolumeInfo {
         free_bytes: 1,
         last_access: AccessPolicy::Relative,
         short_names: ShortNamePolicy::Kept,
+        scrub_days: 28,
+        last_scrub: Some(LastScrub { ended: 1, healed_blocks: 2, damaged_blocks: 3 }),
         shares: vec!["s".into()],
     }
 }

@@ -118,6 +118,7 @@ impl Volumes {
             stopped: AtomicBool::new(false),
         });
         snapshots::start(&volumes);
+        scrub::start(&volumes);
         cache_room::start(&volumes);
         volumes
     }
@@ -312,6 +313,8 @@ impl Volumes {
             free_bytes: 0,
             last_access: AccessPolicy::default(),
             short_names: ShortNamePolicy::default(),
+            scrub_days: record.scrub_days(),
+            last_scrub: record.last_scrub,
             shares: self.shares_of(&record.name),
         };
         match self.volume(&record.name) {

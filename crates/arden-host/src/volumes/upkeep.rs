@@ -10,6 +10,9 @@ use arden_volume::{FileDevice, LastAccess, ShortNames, Superblock};
 
 use super::{Volumes, no_file, refusal};
 
+/// Ten years.
+const SCRUB_DAYS_MAX: u32 = 3650;
+
 pub(super) fn policy(of: LastAccess) -> AccessPolicy {
     match of {
         LastAccess::Never => AccessPolicy::Never,
@@ -47,6 +50,12 @@ impl Volumes {
                 "`arden space grow` makes a space larger; then `arden volume grow` without --size",
             ));
         }
+        if change.scrub_days.is_some_and(|days| days > SCRUB_DAYS_MAX) {
+            return Err(AdminError::invalid(
+                format!("volumes are scrubbed at least every {SCRUB_DAYS_MAX} days, or not at all"),
+                "say a number of days; 0 for none",
+            ));
+        }
         if change.grow {
             if let (Some(size), Some(path)) = (change.size_bytes, &record.file) {
                 if size < volume.superblock().size_blocks * arden_block::BLOCK_BYTES {
@@ -75,7 +84,10 @@ impl Volumes {
         if let Some(wanted) = wanted {
             volume.set_short_names(wanted).map_err(|e| refusal(&record.device(), e))?;
         }
-        Ok(self.info(&record))
+        if let Some(days) = change.scrub_days {
+            self.set_scrub_days(name, days)?;
+        }
+        Ok(self.info(&self.record(name)?))
     }
 
     pub(super) fn repair(&self, name: &str, repair: &NewRepair) -> Result<VolumeRepair> {

@@ -16,6 +16,8 @@ use arden_admin::{
         VolumeDelete, VolumeInfo, VolumeRecord, VolumeRepair, VolumeScrub,
     },
 };
+use arden_store::name::gmt_token;
+use arden_wire::FileTime;
 use clap::Subcommand;
 
 pub use quota::{QuotaVerb, run as run_quota};
@@ -92,7 +94,7 @@ pub enum VolumeVerb {
     },
     /// Change properties of the volume
     #[command(
-        after_help = "Example:\n  arden volume set docs --last-access relative --short-names kept",
+        after_help = "Example:\n  arden volume set docs --last-access relative --short-names kept\n  arden volume set docs --scrub-days 14",
         group = clap::ArgGroup::new("property").required(true).multiple(true)
     )]
     Set {
@@ -105,6 +107,9 @@ pub enum VolumeVerb {
         /// beside the long names; with off no new names get one
         #[arg(long, group = "property", value_parser = ["kept", "off"])]
         short_names: Option<String>,
+        /// Days from the end of one scrub to the next that the daemon makes by itself, 28 in new volumes; 0 for none
+        #[arg(long, group = "property", value_name = "DAYS")]
+        scrub_days: Option<u32>,
     },
     /// Show or set how reads of a file, of a directory's new files or of a tree check checksums
     #[command(
@@ -191,10 +196,25 @@ fn volume_text(v: &VolumeInfo) -> String {
     } else {
         out += &format!("  closed: {}\n", v.closed_because);
     }
+    out += &scrubs_text(v);
     if !v.shares.is_empty() {
         out += &format!("  shares: {}\n", v.shares.join(", "));
     }
     out
+}
+
+fn scrubs_text(v: &VolumeInfo) -> String {
+    let last = match v.last_scrub {
+        None => "not scrubbed yet".into(),
+        Some(s) => {
+            let (at, healed) = (gmt_token(FileTime::from_unix(s.ended, 0)), s.healed_blocks);
+            format!("scrubbed {at}: {healed} blocks healed, {} lost", s.damaged_blocks)
+        }
+    };
+    match v.scrub_days {
+        0 => format!("  {last}; never by itself\n"),
+        days => format!("  {last}; every {days} days\n"),
+    }
 }
 
 fn check_text(c: &VolumeCheck) -> String {
@@ -342,7 +362,7 @@ pub fn run(out: &Out, verb: VolumeVerb) -> Result<()> {
                 .patch(&path(&name), &VolumeChange { grow: true, size_bytes: size, ..VolumeChange::default() })?;
             out.show(&v, volume_text);
         }
-        VolumeVerb::Set { name, last_access, short_names } => {
+        VolumeVerb::Set { name, last_access, short_names, scrub_days } => {
             let last_access = last_access.map(|policy| match policy.as_str() {
                 "always" => AccessPolicy::Always,
                 "relative" => AccessPolicy::Relative,
@@ -352,7 +372,7 @@ pub fn run(out: &Out, verb: VolumeVerb) -> Result<()> {
                 "kept" => ShortNamePolicy::Kept,
                 _ => ShortNamePolicy::Off,
             });
-            let change = VolumeChange { last_access, short_names, ..VolumeChange::default() };
+            let change = VolumeChange { last_access, short_names, scrub_days, ..VolumeChange::default() };
             let v: VolumeInfo = out.client.patch(&path(&name), &change)?;
             out.show(&v, volume_text);
         }
