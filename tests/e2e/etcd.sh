@@ -1,5 +1,6 @@
 # Two nodes on an etcd of three members, while a client with persistent handles writes: a member is killed, then its quorum is lost and
 # comes back. The client meets no error; without a quorum the owner stops in time, and changes are refused.
+# two at once: 45
 # limit: 600
 source "$(dirname "$0")/../lib.sh"
 source "$ROOT/tests/nodes.sh"
