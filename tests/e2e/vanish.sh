@@ -23,7 +23,7 @@ network() { python_client "$ROOT/tests/e2e/network-client.py" "$@"; }
 start 0.0.0.0
 head -c 9000000 /dev/urandom >"$DIR/big"; chmod 666 "$DIR/big"
 pids=()
-trap 'status=$?; kill "${pids[@]}" 2>/dev/null || true; (exit $status); on_exit' EXIT
+trap 'status=$?; kill "${pids[@]}" 2>/dev/null || true; on_exit "$status"' EXIT
 
 note "a client loses its network while it holds files and ranges"
 far bash -c "$(declare -f python_client); ROOT=$ROOT; python_client '$ROOT/tests/e2e/network-client.py' 10.0.0.1 '$PORT' hold" >"$WORK/hold" 2>&1 & pids+=($!)
