@@ -71,9 +71,9 @@ stop() {
 
 kill_hard() { kill -9 "$server_pid"; wait "$server_pid" 2>/dev/null || true; server_pid=; }
 
-# The daemon must not have panicked, whatever else the test found.
+# The daemon must not have panicked, whatever else the test found. on_exit [STATUS]: for a trap that did something before.
 on_exit() {
-  local status=$?
+  local status=${1:-$?}
   if [[ -n $server_pid ]]; then kill "$server_pid" 2>/dev/null || true; wait "$server_pid" 2>/dev/null || true; fi
   [[ ! -e $WORK/samba ]] || "$ROOT/tests/peers/samba.sh" down "$WORK"
   if [[ -e $WORK/server.log ]] && grep -q 'panicked at' "$WORK/server.log"; then

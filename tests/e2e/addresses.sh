@@ -25,7 +25,7 @@ source "$ROOT/tests/nodes.sh"
 readonly LEASE=${LEASE:-3} IP=10.77.0.50 IP6=fd77::50
 declare -A pid
 end_all() { for p in "${pid[@]}"; do [[ -z $p ]] || { kill -9 "$p"; wait "$p"; } 2>/dev/null || true; done; }
-trap 'status=$?; end_all; (exit $status); on_exit' EXIT
+trap 'status=$?; end_all; on_exit "$status"' EXIT
 export ETCD_IP=10.77.0.1
 etcd_alone; pid[etcd]=$etcd_pid
 

@@ -12,7 +12,7 @@ readonly LEASE=3
 port=$(free_port) nodes=$(free_port)
 declare -A pid
 end_all() { for p in "${pid[@]}"; do [[ -z $p ]] || kill -9 "$p" 2>/dev/null || true; done; }
-trap 'status=$?; end_all; (exit $status); on_exit' EXIT
+trap 'status=$?; end_all; on_exit "$status"' EXIT
 etcd_alone; pid[etcd]=$etcd_pid
 
 up() {

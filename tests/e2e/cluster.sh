@@ -53,7 +53,7 @@ end_nodes() {
   [[ -z $etcd_pid ]] || kill -9 "$etcd_pid" 2>/dev/null || true
   [[ -z ${worker:-} ]] || kill -9 "$worker" 2>/dev/null || true
 }
-trap 'status=$?; end_nodes; (exit $status); on_exit' EXIT
+trap 'status=$?; end_nodes; on_exit "$status"' EXIT
 
 field() { python3 -c 'import json,sys; p=json.load(sys.stdin)[0]; print(p["ownership"][sys.argv[1]])' "$1"; }
 # The node that serves the pool. One that is stopped does not answer.

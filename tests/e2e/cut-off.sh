@@ -11,7 +11,7 @@ readonly LEASE=3
 readonly SOON=$((LEASE + 4))
 declare -A pid port=([n1]=$(free_port) [n2]=$(free_port) [copy]=$(free_port)) nodes=([n1]=$(free_port) [n2]=$(free_port) [copy]=$(free_port))
 end_all() { for p in "${pid[@]}"; do kill -9 "$p" 2>/dev/null || true; done; }
-trap 'status=$?; end_all; (exit $status); on_exit' EXIT
+trap 'status=$?; end_all; on_exit "$status"' EXIT
 etcd_alone; pid[etcd]=$etcd_pid
 
 up() {

@@ -16,7 +16,7 @@ member_up() { etcd_member "$1" "${client_port[$1]}" "${peer_port[$1]}" "$initial
 member_down() { kill -9 "${pid[$1]}"; wait "${pid[$1]}" 2>/dev/null || true; unset "pid[$1]"; }
 healthy() { etcd_healthy "${client_port[$1]}"; }
 end_all() { for p in "${pid[@]}"; do kill -9 "$p" 2>/dev/null || true; done; [[ -z ${worker:-} ]] || kill -9 "$worker" 2>/dev/null || true; }
-trap 'status=$?; end_all; (exit $status); on_exit' EXIT
+trap 'status=$?; end_all; on_exit "$status"' EXIT
 for e in e1 e2 e3; do member_up $e; done
 for e in e1 e2 e3; do until_true 20 healthy $e || { cat "$WORK/$e.log"; fail "etcd does not start"; }; done
 

@@ -16,7 +16,7 @@ end_all() {
   for p in "${pid[@]}" $worker $guest; do kill -9 "$p" 2>/dev/null || true; done
   pkill -9 -f "qemu-system.*path=$WORK/job" 2>/dev/null || true
 }
-trap 'status=$?; end_all; (exit $status); on_exit' EXIT
+trap 'status=$?; end_all; on_exit "$status"' EXIT
 etcd_alone; pid[etcd]=$etcd_pid
 
 # A process whose limit of the size of files is lowered to nothing cannot write to the disks, which another one can.

@@ -14,7 +14,7 @@ end_all() {
   for p in "${pid[@]}"; do kill -9 "$p" 2>/dev/null || true; done
   [[ -z ${shares_at:-} ]] || { wait 2>/dev/null || true; rmdir "$shares_at"/*/ "$shares_at" 2>/dev/null || true; }
 }
-trap 'status=$?; end_all; (exit $status); on_exit' EXIT
+trap 'status=$?; end_all; on_exit "$status"' EXIT
 if [[ -n ${CPU_SHARE:-} ]]; then
   shares_at=$(awk '$3 == "cgroup" && $4 ~ /(^|,)cpu(,|$)/ { print $2; exit }' /proc/mounts)
   [[ -n $shares_at && -w $shares_at/cgroup.procs ]] || skip "CPU_SHARE needs the controller cpu of cgroup v1, mounted and writable"

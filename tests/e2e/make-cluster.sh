@@ -9,7 +9,7 @@ PORT=$(free_port) NODES_PORT=$(free_port) ETCD_PORT=$(free_port) ETCD_PEERS_PORT
 export ARDEN PORT NODES_PORT ETCD_PORT ETCD_PEERS_PORT
 script=
 end_all() { [[ -z $script ]] || { kill -TERM "$script" 2>/dev/null; wait "$script" || true; }; }
-trap 'status=$?; end_all; (exit $status); on_exit' EXIT
+trap 'status=$?; end_all; on_exit "$status"' EXIT
 begin() {
   rm -f "$WORK/out"
   "$ROOT/scripts/cluster" "$WORK/cluster" >"$WORK/out" 2>&1 & script=$!

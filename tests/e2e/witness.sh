@@ -11,7 +11,7 @@ port=$(free_port) witness=$(free_port) nodes=$(free_port) mapper=135
 python3 -c 'import socket; socket.create_server(("127.0.0.2", 135))' 2>/dev/null || mapper=$(free_port)
 declare -A pid
 end_all() { for p in "${pid[@]}"; do kill -9 "$p" 2>/dev/null || true; done; }
-trap 'status=$?; end_all; (exit $status); on_exit' EXIT
+trap 'status=$?; end_all; on_exit "$status"' EXIT
 etcd_alone; pid[etcd]=$etcd_pid
 
 up() {

@@ -10,6 +10,8 @@ use crate::error::{AdminError, Result};
 /// First character of the labels of scheduled snapshots. Other labels must not begin with it.
 pub const SCHEDULED: char = '@';
 const KEEP_MAX: u32 = 500;
+/// Seconds. Snapshots of one second get the seconds after it, and a volume has at most so many.
+const AHEAD_MAX: i64 = 1024;
 const NAME_CHARS_MAX: usize = 32;
 
 /// A snapshot of a volume.
@@ -97,10 +99,14 @@ impl SnapshotSchedule {
     }
 
     /// Whether no snapshot was made in the present interval. Intervals begin at multiples of their length since 1970:
-    /// hourly snapshots are made on the hour. Times are in seconds since 1970.
+    /// hourly snapshots are made on the hour. `last`, the time of the one that was made last, may be after `now`: the clock was
+    /// set back, and none is due until it has caught up, or at once where that is more than an interval and [`AHEAD_MAX`] away.
+    /// Times are in seconds since 1970.
     pub fn is_due(&self, last: Option<i64>, now: i64) -> bool {
         let every = i64::try_from(self.every_seconds).unwrap_or(i64::MAX).max(1);
-        last.is_none_or(|last| last.div_euclid(every) < now.div_euclid(every))
+        last.is_none_or(|last| {
+            last.div_euclid(every) < now.div_euclid(every) || last.saturating_sub(now) > every.saturating_add(AHEAD_MAX)
+        })
     }
 
     /// The number of the `made` snapshots, the oldest ones, that exceed the limit.
@@ -142,7 +148,8 @@ mod tests {
         assert!(hourly.is_due(None, 5));
         assert!(!hourly.is_due(Some(3600), 7199));
         assert!(hourly.is_due(Some(7199), 7200), "on the hour, however late the last one was");
-        assert!(!hourly.is_due(Some(9000), 3000), "a clock that was set back makes none");
+        assert!(!hourly.is_due(Some(9000), 5400), "a clock that was set back by an hour makes none");
+        assert!(hourly.is_due(Some(4_000_000_000), 3000), "a clock that was years ahead keeps none from being made");
         assert_eq!((hourly.surplus(24), hourly.surplus(27)), (0, 3));
         let bad = [("", 1, 1), ("a b", 1, 1), ("a", 0, 1), ("a", 1, 0), ("a", 1, 501)];
         for (name, every_seconds, keep) in bad {

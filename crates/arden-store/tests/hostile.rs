@@ -612,6 +612,23 @@ fn descriptors_are_given_back() {
 }
 
 #[test]
+fn a_directory_that_is_gone_is_not_kept_open() {
+    let p = Place::new();
+    for i in 0..20 {
+        let d = p.store.root().create_child(None, &format!("d{i}"), &plain(true)).unwrap();
+        d.create_child(None, "f", &plain(false)).unwrap();
+        let f = p.find(&format!("d{i}\\f")).unwrap();
+        f.unlink(None).unwrap();
+        d.unlink(None).unwrap();
+    }
+    let root = p.share("d").to_str().unwrap().to_owned();
+    let all = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let open: Vec<_> = all.filter_map(|fd| std::fs::read_link(fd.path()).ok()).collect();
+    let kept: Vec<_> = open.iter().filter(|path| path.to_string_lossy().starts_with(&root)).collect();
+    assert!(kept.is_empty(), "{kept:?}");
+}
+
+#[test]
 fn paths_are_so_deep_and_no_deeper() {
     let p = Place::with(DirOptions { directories_cached_max: 16, ..DirOptions::default() });
     let open_fds = || std::fs::read_dir("/proc/self/fd").unwrap().count();

@@ -202,4 +202,23 @@ mod tests {
         let hour = |h: i64| (h * 3600, "@hourly".to_string());
         assert_eq!(all, [(1000, "mine".to_string()), hour(4), hour(5), hour(6)]);
     }
+
+    /// A clock that was years ahead for a moment makes one snapshot of then. Those after it have their own times again, and come in time.
+    #[test]
+    fn a_clock_that_was_wrong_once_stops_no_schedule() {
+        let device = MemDevice::new(16 << 20);
+        Volume::format(&device, "test", 7, FileTime(1)).unwrap();
+        let options = VolumeOptions { background: false, ..VolumeOptions::default() };
+        let volume = Volume::open(Arc::new(device), options).unwrap();
+        let hourly = SnapshotSchedule { name: "hourly".into(), every_seconds: 3600, keep: 4 };
+        let at = |second: i64| look(&volume, &hourly, FileTime::from_unix(second, 0)).unwrap();
+        let times = || -> Vec<i64> { volume.snapshots().unwrap().into_iter().map(|s| s.time.to_unix().0).collect() };
+        let ahead = 3600 * 24 * 3650;
+        (10..13).for_each(|hour| at(hour * 3600));
+        at(ahead);
+        (0..3).for_each(|second| at(12 * 3600 + 100 + second));
+        assert_eq!(times(), [11 * 3600, 12 * 3600, ahead, 12 * 3600 + 100]);
+        (13..16).for_each(|hour| at(hour * 3600));
+        assert_eq!(times(), [12 * 3600 + 100, 13 * 3600, 14 * 3600, 15 * 3600]);
+    }
 }

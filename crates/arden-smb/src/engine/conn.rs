@@ -6,7 +6,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicUsize},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -83,6 +83,7 @@ impl Connection {
             wake,
             write_now: OnceLock::new(),
             closed: AtomicBool::new(false),
+            heard_ms: AtomicU64::new(0),
             pending: Mutex::default(),
             large: Mutex::default(),
             elsewhere_asked: AtomicUsize::new(0),
@@ -210,6 +211,8 @@ impl Connection {
 
     fn accept(&mut self, message: &mut [u8], time: Time, out: &mut Vec<u8>) -> Result<Admitted, Verdict> {
         self.server.trees.set_time(time);
+        let heard = time.now.saturating_duration_since(self.server.trees.started);
+        self.peer.heard_ms.store(heard.as_millis() as u64, Ordering::Relaxed);
         let (offset, session) = self.unwrap(message)?;
         match self.elements(&mut message[offset..], session.as_ref(), time.now, out) {
             Accepted::Chain(mut elements) => {

@@ -9,7 +9,7 @@ use std::{
 use arden_lock::{Mutex, ranks};
 use arden_store::fs::ClientId;
 
-use crate::sessions::{Peer, Session};
+use crate::sessions::{Peer, Session, to_be_told};
 
 /// What is here may have ended; what has a session of a client is here.
 #[derive(Default)]
@@ -39,11 +39,11 @@ impl ClientPeers {
         }
     }
 
-    /// The first connection that is there and has a session of the client.
-    pub fn first(&self, client: ClientId) -> Option<(Arc<Session>, Arc<Peer>)> {
+    /// The connection with a session of the client over which it is told something.
+    pub fn told(&self, client: ClientId) -> Option<(Arc<Session>, Arc<Peer>)> {
         let all = self.0.lock();
         let there = all.get(&client)?.values().filter_map(Weak::upgrade).filter(|peer| !peer.is_closed());
-        there.into_iter().find_map(|peer| Some((session_of(&peer, client)?, peer)))
+        to_be_told(there.filter_map(|peer| Some((session_of(&peer, client)?, peer))), |(_, peer)| peer)
     }
 
     pub fn len(&self) -> usize {

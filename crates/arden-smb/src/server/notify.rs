@@ -73,10 +73,10 @@ impl Server {
         let found = match to {
             Recipient::Session { id, serial } => {
                 let session = self.session(id).filter(|s| s.tables.serial == serial);
-                session.and_then(|s| s.live_peer().map(|p| (s, p)))
+                session.and_then(|s| s.told_peer().map(|p| (s, p)))
             }
             // [MS-SMB2] 3.3.4.7: the client's first connection that is there, of those on which the lease's user has a session.
-            Recipient::Client(client) => self.client_peers.first(client),
+            Recipient::Client(client) => self.client_peers.told(client),
         };
         let Some((session, peer)) = found else { return false };
         let frame = unsolicited(&session, |out| put(out, what));

@@ -10,6 +10,6 @@ mod session;
 pub mod signer;
 pub mod work;
 
-pub use peer::{Channel, Left, Mailbox, Peer, Unsent, WriteNow};
+pub use peer::{Channel, Left, Mailbox, Peer, Unsent, WriteNow, to_be_told};
 pub use pending::{EarlyCancel, Pending, PendingRequest};
 pub use session::{NewSession, Session, SessionState};

@@ -4,7 +4,7 @@ use std::{
     collections::{HashMap, VecDeque},
     sync::{
         Arc, OnceLock, Weak,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -24,6 +24,10 @@ use crate::{
 const WRITE_HERE_BYTES_MAX: usize = 64 * 1024;
 /// Breaks that wait for a client to read them: more than 16,384 of them.
 const TOLD_BYTES_MAX: usize = 8 << 20;
+/// A connection that has been silent for so long while another of its client was not may be dead.
+const SILENT_MS: u64 = 10_000;
+/// Connections of a client that are looked at for one to tell it something: as many as a session has channels.
+const LOOKED_AT_MAX: usize = 32;
 /// So many answers that were sent may wait for the connection to free what they hold.
 const SPENT_MAX: usize = 16;
 
@@ -45,6 +49,8 @@ pub struct Peer {
     /// For whoever has an answer while the connection rests; the transport sets it.
     pub write_now: OnceLock<WriteNow>,
     pub closed: AtomicBool,
+    /// When its last message came, in milliseconds after the server began.
+    pub heard_ms: AtomicU64,
     /// Requests that a CANCEL can end.
     pub pending: Mutex<Pending, ranks::Pending>,
     /// The buffer of the last large answer, as long as that was: its bytes are there already, and need no zeros before
@@ -113,6 +119,16 @@ impl Mailbox {
     pub fn is_empty(&self) -> bool {
         self.left.is_empty() && self.jobs.is_empty()
     }
+}
+
+/// The connection by which a client is told something: the first of them, but for those that were silent for [`SILENT_MS`] longer than
+/// another one. Their network may be gone, which the system has not noticed yet, and a break would be lost with them.
+pub fn to_be_told<T>(of: impl Iterator<Item = T>, peer: impl Fn(&T) -> &Peer) -> Option<T> {
+    let heard = |one: &T| peer(one).heard_ms.load(Ordering::Relaxed);
+    let mut all: Vec<T> = of.take(LOOKED_AT_MAX).collect();
+    let last = all.iter().map(heard).max()?;
+    let first = all.iter().position(|one| last - heard(one).min(last) < SILENT_MS)?;
+    Some(all.swap_remove(first))
 }
 
 impl Peer {
@@ -309,6 +325,7 @@ mod tests {
             wake: Box::new(move || _ = wake.fetch_add(1, Ordering::Relaxed)),
             write_now: OnceLock::new(),
             closed: AtomicBool::new(false),
+            heard_ms: AtomicU64::new(0),
             pending: Mutex::default(),
             large: Mutex::default(),
             elsewhere_asked: AtomicUsize::new(0),

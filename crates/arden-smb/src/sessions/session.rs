@@ -25,6 +25,7 @@ use crate::{
     sessions::{
         Channel, Peer,
         crypto::{CipherKey, SigningKey},
+        to_be_told,
     },
 };
 
@@ -184,8 +185,13 @@ impl Session {
     pub fn token(&self) -> Arc<Token> {
         self.tables.token()
     }
-    /// A connection over which the client can be told something.
+    /// A connection that it has.
     pub fn live_peer(&self) -> Option<Arc<Peer>> {
         self.channels.lock().iter().filter_map(|c| c.peer.upgrade()).find(|p| !p.is_closed())
+    }
+    /// The connection over which the client is told something.
+    pub fn told_peer(&self) -> Option<Arc<Peer>> {
+        let channels = self.channels.lock();
+        to_be_told(channels.iter().filter_map(|c| c.peer.upgrade()).filter(|p| !p.is_closed()), |p| p)
     }
 }

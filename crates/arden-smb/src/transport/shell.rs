@@ -34,7 +34,7 @@ use crate::{
     transport::{
         buffer::{Buffer, IDLE_BUFFER_BYTES, Returned},
         jobs::{OfConnection, begin, begin_end},
-        socket::{Event, Socket},
+        socket::{Event, Socket, notice_a_dead_client},
     },
 };
 
@@ -46,10 +46,10 @@ const WAITING_BYTES_MAX: usize = 64 << 20;
 const BATCH_BYTES: usize = 256 * 1024;
 /// How often a connection looks after itself: idle buffers, logons under way, whether it has a session.
 const BEAT: Duration = Duration::from_secs(5);
-/// A message has to be complete in this time and what the slowest link takes for it.
+/// A message has to be complete, and answers taken, in this time and what the slowest link takes for them. Answers of which a client
+/// takes nothing for this time end its connection.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(60);
 const SLOWEST_LINK_BYTES_PER_SECOND: usize = 64 * 1024;
-const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Where headers have the SessionId, [MS-SMB2] 2.2.1.2 and 2.2.41.
 const SESSION_ID: usize = 40;
 const TRANSFORM_SESSION_ID: usize = 44;
@@ -62,6 +62,11 @@ const GAP: Duration = Duration::from_millis(10);
 const SHIFT: Duration = Duration::from_millis(250);
 /// So long that thread waits for the rest of a message, or for room for an answer: the runtime has the limits of time for that.
 const ON_THREAD_MAX: Duration = Duration::from_millis(50);
+
+/// How long so many bytes may take, in either direction.
+fn time_for(bytes: usize) -> Duration {
+    MESSAGE_TIMEOUT + Duration::from_secs((bytes / SLOWEST_LINK_BYTES_PER_SECOND) as u64)
+}
 
 /// Done when the connection of `peer` was without a session for `timeout`, whatever it sent meanwhile.
 async fn handshake(peer: Arc<Peer>, timeout: Duration) {
@@ -129,7 +134,11 @@ impl Transport {
     fn new(server: &Arc<Server>, stream: TcpStream, address: SocketAddr) -> io::Result<Transport> {
         let _ = stream.set_nodelay(true);
         let local = stream.local_addr().unwrap_or(address);
-        let socket = Socket::new(stream.into_std()?)?;
+        let stream = stream.into_std()?;
+        if let Err(error) = notice_a_dead_client(&stream) {
+            tracing::warn!(%error, "a client that vanishes will not be noticed");
+        }
+        let socket = Socket::new(stream)?;
         let wake = socket.wake.clone();
         let mut beat = tokio::time::interval(BEAT);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -612,8 +621,7 @@ impl Transport {
         self.flush().await?;
         // For the whole message: a byte now and then does not keep a connection.
         let missing = total.saturating_sub(buffer.len());
-        let patience = MESSAGE_TIMEOUT + Duration::from_secs((missing / SLOWEST_LINK_BYTES_PER_SECOND) as u64);
-        let deadline = tokio::time::Instant::now() + patience;
+        let deadline = tokio::time::Instant::now() + time_for(missing);
         let on_thread_until = Instant::now() + ON_THREAD_MAX;
         while buffer.len() < total {
             if self.socket.waits_on_thread() && Instant::now() > on_thread_until {
@@ -749,11 +757,16 @@ impl Transport {
                 return Ok(());
             }
         }
-        match tokio::time::timeout(WRITE_TIMEOUT, self.socket.write_all(bytes)).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err("socket error"),
-            Err(_) => Err("the client does not read its answers"),
+        let deadline = tokio::time::Instant::now() + time_for(bytes.len());
+        while !bytes.is_empty() {
+            let stalled = tokio::time::Instant::now() + MESSAGE_TIMEOUT;
+            match tokio::time::timeout_at(deadline.min(stalled), self.socket.write_some(bytes)).await {
+                Ok(Ok(written)) => bytes = &bytes[written..],
+                Ok(Err(_)) => return Err("socket error"),
+                Err(_) => return Err("the client does not read its answers"),
+            }
         }
+        Ok(())
     }
 }
 

@@ -4,6 +4,7 @@ use std::{
     io::{self, Read, Write},
     net::TcpStream,
     sync::Arc,
+    time::Duration,
 };
 
 use arden_lock::{Mutex, ranks};
@@ -18,6 +19,10 @@ use crate::{base::threads::Signal, sessions::WriteNow};
 
 /// A thread waits so long for its connection's socket.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+/// A client that has not answered the system for so long is gone.
+const DEAD_AFTER: Duration = Duration::from_secs(100);
+const PROBE_EVERY: Duration = Duration::from_secs(10);
+const PROBES: u32 = 4;
 
 /// Tells a connection that others left something to it.
 #[derive(Default)]
@@ -157,18 +162,29 @@ impl Socket {
         poll(&mut [PollFd::new(&*self.stream, PollFlags::OUT)], Some(&PAUSE)) != Ok(0)
     }
 
-    /// All bytes, whenever the socket takes them. The runtime waits for that.
-    pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    /// As many bytes as the socket takes, once it takes any. The runtime waits for that.
+    pub async fn write_some(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.register()?;
-        let Some(stream) = &self.at_runtime else { return Ok(()) };
-        while !bytes.is_empty() {
+        let Some(stream) = &self.at_runtime else { return Ok(0) };
+        loop {
             let mut ready = stream.writable().await?;
             if let Ok(written) = ready.try_io(|stream| (&**stream.get_ref()).write(bytes)) {
-                bytes = &bytes[written?..];
+                return written;
             }
         }
-        Ok(())
     }
+}
+
+/// Has the system ask a client that is silent whether it is there, and end the connection of one that does not answer within
+/// [`DEAD_AFTER`], or does not acknowledge what it was sent. A client that lost its network or its power says no word, and would keep
+/// its opens, locks and leases for good.
+pub fn notice_a_dead_client(stream: &TcpStream) -> io::Result<()> {
+    use rustix::net::sockopt;
+    sockopt::set_tcp_keepidle(stream, DEAD_AFTER - PROBE_EVERY * PROBES)?;
+    sockopt::set_tcp_keepintvl(stream, PROBE_EVERY)?;
+    sockopt::set_tcp_keepcnt(stream, PROBES)?;
+    sockopt::set_tcp_user_timeout(stream, DEAD_AFTER.as_millis() as u32)?;
+    Ok(sockopt::set_socket_keepalive(stream, true)?)
 }
 
 /// The runtime tells when it is ready.
@@ -202,5 +218,23 @@ fn receive(stream: &TcpStream, buffer: &mut Vec<u8>, most: usize) -> io::Result<
     match Read::take(stream, most as u64).read_to_end(buffer) {
         Err(e) if e.kind() == io::ErrorKind::WouldBlock && buffer.len() > before => Ok(buffer.len() - before),
         received => received,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_notices_a_client_that_is_gone() {
+        use rustix::net::sockopt;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        notice_a_dead_client(&stream).unwrap();
+        assert!(sockopt::socket_keepalive(&stream).unwrap());
+        let silent = sockopt::tcp_keepidle(&stream).unwrap();
+        let asked = sockopt::tcp_keepintvl(&stream).unwrap() * sockopt::tcp_keepcnt(&stream).unwrap();
+        assert_eq!(silent + asked, DEAD_AFTER);
+        assert_eq!(u128::from(sockopt::tcp_user_timeout(&stream).unwrap()), DEAD_AFTER.as_millis());
     }
 }

@@ -1,5 +1,7 @@
 //! Multichannel: binding, what channels share, what they do not.
 
+use std::time::Duration;
+
 use crate::client::*;
 
 /// A second connection of this client, bound to its session.
@@ -156,6 +158,22 @@ fn a_break_goes_over_the_channel_that_is_left() {
     let mut third = lab.client();
     third.starts(want("file"));
     assert_eq!(other.lease_break(), ("RWH".into(), "RH".into(), true));
+}
+
+/// A channel whose network is gone is not noticed at once: what a client says over another one tells which to use.
+#[test]
+fn a_break_goes_over_a_channel_that_is_heard_from() {
+    for lease in [true, false] {
+        let lab = Lab::new();
+        let mut main = lab.client();
+        main.open(if lease { want("file").lease(7, "RWH") } else { want("file").oplock(oplock::BATCH) });
+        let mut other = second_channel(&lab, &main);
+        lab.pass(Duration::from_secs(15));
+        other.call(&echo()).ok();
+        let mut third = lab.client();
+        third.starts(want("file"));
+        assert_eq!((main.breaks().len(), other.breaks().len()), (0, 1), "lease: {lease}");
+    }
 }
 
 /// `MultipleChannel_LockUnlockOnDiffChannel`

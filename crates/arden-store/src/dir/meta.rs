@@ -4,7 +4,7 @@
 use std::{
     os::fd::BorrowedFd,
     sync::{Arc, atomic::Ordering},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::SystemTime,
 };
 
 use arden_wire::{FileTime, access::*, dtyp::SecurityDescriptor};
@@ -15,6 +15,7 @@ use super::{
     dosattrib::{self, DosInfo},
     ea,
     inode::Inode,
+    names::is_told_apart,
     ntacl, reparse, stream,
     sys::{self, Kind, RawStat, Stamp},
 };
@@ -40,9 +41,6 @@ const NAMES_BYTES_MAX: usize = 48 * 1024;
 pub fn has_room_for_names(fd: BorrowedFd<'_>, more: usize) -> Result<bool> {
     Ok(more == 0 || sys::xattr_names_bytes(fd).map_err(sys::failure)? + more <= NAMES_BYTES_MAX)
 }
-
-/// A change time this recent may be shared with a change that is still to come, on file systems with coarse ones.
-const TICK: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone)]
 pub struct Meta {
@@ -189,10 +187,7 @@ impl Shared {
     }
 
     fn may_remember(&self, ctime: Stamp) -> bool {
-        self.fine_stamps || {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            Duration::new(u64::try_from(ctime.0).unwrap_or(0), ctime.1) + TICK < now
-        }
+        self.fine_stamps || is_told_apart(ctime, SystemTime::now())
     }
 
     /// Arden changed the directory's names, which moved its change time; its own attributes are what they were.

@@ -8,7 +8,7 @@ use std::{
     mem::MaybeUninit,
     os::fd::BorrowedFd,
     sync::LazyLock,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use rustix::fs::{FileType, RawDir};
@@ -131,7 +131,7 @@ impl Listing {
             dead_bytes: 0,
             count: 0,
             stamp,
-            exact: fine_stamps || is_older_than(stamp, TICK),
+            exact: fine_stamps || is_told_apart(stamp, SystemTime::now()),
             read_at: started,
             read_took: Duration::ZERO,
         };
@@ -298,10 +298,10 @@ impl Listing {
     }
 }
 
-fn is_older_than(stamp: Stamp, age: Duration) -> bool {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let stamp = Duration::new(u64::try_from(stamp.0).unwrap_or(0), stamp.1);
-    stamp + age < now
+/// Whether a change that comes now gets another stamp. One ahead of the clock is from before the clock was set back.
+pub fn is_told_apart(stamp: Stamp, now: SystemTime) -> bool {
+    let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Duration::new(u64::try_from(stamp.0).unwrap_or(0), stamp.1).abs_diff(now) > TICK
 }
 
 /// Calls `f` for each name in `dir` that is UTF-8 and what it is, `.` and `..` left out, until it answers false.
@@ -357,6 +357,14 @@ mod tests {
         let path = std::env::temp_dir().join(format!("arden-names-{}-{:?}", std::process::id(), Instant::now()));
         std::fs::create_dir(&path).unwrap();
         path
+    }
+
+    #[test]
+    fn a_stamp_is_told_apart_unless_it_is_of_this_moment() {
+        let at = |ms: u64| UNIX_EPOCH + Duration::from_millis(ms);
+        let stamp = Stamp(100, 0);
+        assert!(is_told_apart(stamp, at(100_100)) && is_told_apart(stamp, at(99_900)), "the clock was set back");
+        assert!([99_990, 100_000, 100_010].iter().all(|ms| !is_told_apart(stamp, at(*ms))));
     }
 
     #[test]

@@ -226,6 +226,10 @@ impl Shared {
         self.tunnel.remember(dir.key, &name);
         self.names_changed(&dir, &mut names, &before, |l| l.remove(&name))?;
         drop(names);
+        if inode.kind == Kind::Directory {
+            // One that is gone is not kept open for the next user.
+            self.directories.lock().remove(&inode.key);
+        }
         if inode.kind == Kind::Directory || stat.links <= 1 {
             self.last_name_gone(inode, &stat);
         }

@@ -40,7 +40,7 @@ impl Fs {
     pub fn previous_versions(&self, open: &Open) -> Vec<FileTime> {
         let path = NtPath { components: open.node.path(), stream: None, wants: PathWants::Any };
         let mut times = self.store.snapshots();
-        times.reverse();
+        times.sort_unstable_by(|a, b| b.cmp(a));
         times.retain(|t| self.store.snapshot(*t).is_ok_and(|s| matches!(s.lookup(&path), Ok(Lookup::Found(_)))));
         times
     }

@@ -2,7 +2,10 @@
 //! back. The other commits for those who do not wait in a thread, where the device does not tell them itself (`commit`).
 //! Owns when; what each of that does is elsewhere.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use arden_lock::thread;
 
@@ -13,12 +16,35 @@ use crate::{
 
 /// How often the layers above are asked for what they do from time to time.
 const UPKEEP: Duration = Duration::from_secs(2);
+/// A volume that is changed all the time makes a checkpoint after so many rests, if nothing else asked for one.
+const RESTS_MAX: u32 = 10;
+
+/// The volume as it was at the rest before. Changes that no checkpoint has written take memory and have to be replayed after a crash, and
+/// nodes that only the tree on the device still has keep pieces of it, of 256 MiB perhaps, from being given back.
+#[derive(Default)]
+struct Rests {
+    seq: u64,
+    generation: u64,
+    /// Since the last checkpoint.
+    count: u32,
+}
+
+impl Rests {
+    /// At each rest: whether it is time for a checkpoint. Nothing was changed since the last rest, or for long enough nothing asked for one.
+    fn ask_for_checkpoint(&mut self, seq: u64, generation: u64) -> bool {
+        let is_quiet = seq == self.seq;
+        self.count = if generation == self.generation { self.count + 1 } else { 0 };
+        (self.seq, self.generation) = (seq, generation);
+        is_quiet || self.count >= RESTS_MAX
+    }
+}
 
 /// Runs until the volume is closed or gone.
 pub fn start_housekeeping(engine: &Arc<Engine>) -> VolResult<()> {
     let (weak, wakeup) = (Arc::downgrade(engine), engine.wakeup.clone());
     let (interval, rest) = (engine.options.commit_interval, engine.options.give_back_after);
     let (mut rested, mut synced, mut kept) = (thread::now(), thread::now(), thread::now());
+    let mut rests = Rests::default();
     let run = move || {
         while let Some(checkpoint) = wakeup.wait(interval) {
             let Some(engine) = weak.upgrade() else { return };
@@ -45,6 +71,12 @@ pub fn start_housekeeping(engine: &Arc<Engine>) -> VolResult<()> {
                 if thread::now() - rested >= rest {
                     engine.rest();
                     rested = thread::now();
+                    let seq = engine.state.core.read().seq;
+                    let is_due = rests.ask_for_checkpoint(seq, engine.superblock().generation);
+                    // One that found no room is ended by those who make some.
+                    if is_due && done.is_ok() && !engine.checkpoints.lacks_room.load(Ordering::Relaxed) {
+                        done = engine.checkpoint();
+                    }
                 }
                 engine.give_back();
                 if thread::now() - kept >= UPKEEP && done.is_ok() {
@@ -65,4 +97,41 @@ pub fn start_housekeeping(engine: &Arc<Engine>) -> VolResult<()> {
 /// Runs until the volume is closed or gone.
 pub fn start_commits(engine: &Engine) -> VolResult<()> {
     thread::spawn("arden-commit", engine.committer.serve()).map_err(|_| VolError::Refused("no thread for the volume"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use super::*;
+    use crate::{MemDevice, Volume, VolumeOptions, testing::Files};
+
+    #[test]
+    fn a_checkpoint_is_due_in_quiet_and_once_in_a_while() {
+        let mut rests = Rests::default();
+        let busy: Vec<bool> = (1..=24).map(|seq| rests.ask_for_checkpoint(seq, 7 + u64::from(seq > 11))).collect();
+        let due: Vec<usize> = (1..=24).filter(|i| busy[i - 1]).collect();
+        assert_eq!(due, [11, 22, 23, 24], "the tenth after the rest that saw another checkpoint, until there is one");
+        assert!(rests.ask_for_checkpoint(24, 9), "quiet");
+    }
+
+    /// Changes of an idle volume come to the tree, and nothing more is written then.
+    #[test]
+    fn an_idle_volume_makes_one_checkpoint() {
+        let device = Arc::new(MemDevice::new(16 << 20));
+        Volume::format(&*device, "test", 7, arden_wire::FileTime(1)).unwrap();
+        let short = Duration::from_millis(20);
+        let options = VolumeOptions { commit_interval: short, give_back_after: short, ..VolumeOptions::default() };
+        let vol = Volume::open(device, options).unwrap();
+        let files = Files::new(&vol);
+        files.write("f", b"content");
+        let end = std::time::Instant::now() + Duration::from_secs(30);
+        while !vol.engine.state.core.read().overlay.is_empty() || vol.superblock().root.is_none() {
+            assert!(std::time::Instant::now() < end, "changes wait for a checkpoint that nobody asks for");
+            std::thread::sleep(short);
+        }
+        let made = vol.superblock().generation;
+        std::thread::sleep(20 * short);
+        assert_eq!(vol.superblock().generation, made);
+    }
 }

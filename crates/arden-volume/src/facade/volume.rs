@@ -494,7 +494,7 @@ impl Volume {
         self.snapshots.create(now, label)
     }
 
-    /// Oldest first, without those that are being deleted.
+    /// In the order in which they were made, without those that are being deleted.
     pub fn snapshots(&self) -> VolResult<Vec<SnapshotInfo>> {
         self.snapshots.list()
     }

@@ -48,8 +48,9 @@ impl Snapshots {
         Snapshots { engine, deletions: Mutex::new(()) }
     }
 
-    /// Keeps the present state, under a time of whole seconds that no other snapshot has: `now`, or the next one that is
-    /// later than all others'. Costs a checkpoint, whatever the volume holds. Durable when it returns.
+    /// Keeps the present state, under a time of whole seconds that no other snapshot has: `now`, or the first free second after it.
+    /// A clock that was wrong for a moment does not decide the times of later snapshots. Costs a checkpoint, whatever the volume
+    /// holds. Durable when it returns.
     pub fn create(&self, now: FileTime, label: &str) -> VolResult<SnapshotInfo> {
         if label.len() > SNAPSHOT_LABEL_BYTES_MAX {
             return Err(VolError::Refused("a snapshot's label has at most 128 bytes"));
@@ -60,8 +61,10 @@ impl Snapshots {
         if t.core.snapshots.len() >= SNAPSHOTS_MAX {
             return Err(VolError::Refused("a volume has at most 1024 snapshots"));
         }
-        let after_last = t.core.snapshots.last().map_or(0, |s| s.time.0 + SECOND);
-        let time = FileTime((now.0 - now.0 % SECOND).max(after_last));
+        let mut time = FileTime(now.0 - now.0 % SECOND);
+        while t.core.snapshots.iter().any(|s| s.time == time) {
+            time.0 += SECOND;
+        }
         let generation = self.engine.superblock().generation;
         let snapshot = Arc::new(Snapshot::new(epoch, time, label, generation, t.core.root));
         t.put(snapshot.key(), snapshot.encode());
@@ -73,7 +76,7 @@ impl Snapshots {
         Ok(SnapshotInfo { time: snapshot.time, label: snapshot.label.clone(), only_bytes: 0 })
     }
 
-    /// Oldest first, without those that are being deleted.
+    /// In the order in which they were made, without those that are being deleted.
     pub fn list(&self) -> VolResult<Vec<SnapshotInfo>> {
         let view = self.engine.reading();
         let (mut out, mut before) = (Vec::new(), 0);
