@@ -80,6 +80,8 @@ fn disks(out: &mut Vec<Metric>, p: &PoolInfo) {
         gauge(out, "disk_read_seconds", "Smoothed latency of reads", &labels, d.latency_us as f64 / 1e6);
         counter(out, "disk_read_errors_total", "Reads that failed since the disk joined", &labels, d.read_errors);
         counter(out, "disk_write_errors_total", "Writes that failed since the disk joined", &labels, d.write_errors);
+        let wrong = "Blocks that were not what was written there, since the disk joined";
+        counter(out, "disk_wrong_blocks_total", wrong, &labels, d.wrong_blocks);
     }
 }
 

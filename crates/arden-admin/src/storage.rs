@@ -296,6 +296,10 @@ pub struct PoolDiskInfo {
     pub read_errors: u64,
     /// Write errors since the pool was opened.
     pub write_errors: u64,
+    /// Blocks that the disk returned without an error and that were not what was written there, since it joined or the pool was opened: those that a volume
+    /// read, or a scrub of one. They were written anew from other disks.
+    #[serde(default)]
+    pub wrong_blocks: u64,
     /// Smoothed latency of reads.
     pub latency_us: u64,
     /// Answers much more slowly than the other disks, and is avoided for reads.

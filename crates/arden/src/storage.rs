@@ -519,6 +519,8 @@ fn pool_text(p: &PoolInfo) -> String {
     let mut disks = Table::new(&["DISK", "STATE", "SIZE", "SLABS", "FREE", "ERRORS", "NOTE", "PATH"]);
     for d in &p.disks {
         let errors = d.read_errors + d.write_errors;
+        let notes = [(d.slow, "slow".to_owned()), (d.wrong_blocks > 0, format!("{} wrong blocks", d.wrong_blocks))];
+        let notes: Vec<String> = notes.into_iter().filter_map(|(holds, note)| holds.then_some(note)).collect();
         disks.row([
             d.index.to_string(),
             d.state.clone(),
@@ -526,7 +528,7 @@ fn pool_text(p: &PoolInfo) -> String {
             d.slabs.to_string(),
             d.slabs_free.to_string(),
             errors.to_string(),
-            if d.slow { "slow".to_string() } else { String::new() },
+            notes.join(", "),
             d.path.clone(),
         ]);
     }

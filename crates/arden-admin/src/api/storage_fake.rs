@@ -70,6 +70,7 @@ pub fn pool() -> PoolInfo {
         slabs: 64,
         slabs_free: 60,
         read_errors: 0,
+        wrong_blocks: 0,
         write_errors: 0,
         latency_us: 80,
         slow: false,

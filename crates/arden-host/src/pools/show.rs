@@ -24,6 +24,7 @@ fn disk(d: &DiskStatus) -> PoolDiskInfo {
         slabs: d.slabs,
         slabs_free: d.slabs_free,
         read_errors: d.read_errors,
+        wrong_blocks: d.wrong_blocks,
         write_errors: d.write_errors,
         latency_us: d.latency_us,
         slow: d.slow,

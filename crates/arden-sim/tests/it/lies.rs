@@ -325,6 +325,13 @@ impl World {
         self.scrub();
         assert!(self.open().volume.check(true).unwrap().is_clean(), "seed {}", self.seed);
         self.read_all();
+        if self.layout.parity() == 0 {
+            let Open { rt, pool, .. } = self.open();
+            let pool = pool.clone();
+            let status = rt.block_on(async move { pool.status() }).unwrap();
+            let blamed = status.disks.iter().filter(|d| d.wrong_blocks > 0);
+            assert!(blamed.clone().all(|d| d.index == self.liar), "seed {}: {:?}", self.seed, status.disks);
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! without, while the file is read. No wrong byte comes back, a scrub heals, and then other disks may lie.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     rc::Rc,
     sync::{Arc, atomic::Ordering},
 };
@@ -137,6 +137,13 @@ impl Lab {
         report
     }
 
+    /// By disk, what it returned that was not what was written there.
+    fn wrong_blocks(&self) -> Vec<u64> {
+        let pool = self.pool.clone();
+        let status = self.rt.block_on(async move { pool.status() }).unwrap();
+        status.disks.iter().map(|d| d.wrong_blocks).collect()
+    }
+
     /// Data and parity fit.
     fn is_whole(&self) {
         assert_eq!(self.scrub().healed_blocks, 0);
@@ -151,8 +158,12 @@ fn heals(layout: Layout, each: &[&[usize]]) {
     let lab = Lab::new(layout);
     lab.is_whole();
     for disks in each {
+        let before = lab.wrong_blocks();
         lab.read_in_noise(disks);
         lab.scrub();
+        let wrong = lab.wrong_blocks().into_iter().zip(before).enumerate();
+        let blamed: Vec<usize> = wrong.filter(|(_, (now, before))| now > before).map(|(disk, _)| disk).collect();
+        assert_eq!(blamed, BTreeSet::from_iter(disks.iter().copied()).into_iter().collect::<Vec<_>>());
         lab.is_whole();
         let drowned = lab.drown(disks);
         assert_eq!(lab.scrub().healed_blocks, drowned, "noise on {disks:?}");

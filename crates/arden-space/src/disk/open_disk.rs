@@ -34,6 +34,8 @@ pub(crate) struct DiskRt {
     pub(crate) reads: Arc<DiskReads>,
     pub(crate) read_errors: Cell<u64>,
     pub(crate) write_errors: Cell<u64>,
+    /// Blocks that it returned without an error and that were not what was written there.
+    wrong_blocks: Cell<u64>,
     /// Starts and ends of writes that are not durable by themselves.
     writes: Cell<u64>,
     flushed: Cell<u64>,
@@ -67,6 +69,7 @@ impl DiskRt {
             label_seq_min: Cell::new(0),
             read_errors: Cell::new(0),
             write_errors: Cell::new(0),
+            wrong_blocks: Cell::new(0),
             writes: Cell::new(0),
             flushed: Cell::new(0),
             flush_lock: Mutex::new(),
@@ -94,6 +97,20 @@ impl DiskRt {
 
     pub(crate) fn label_seq_min(&self) -> u64 {
         self.label_seq_min.get()
+    }
+
+    /// Whoever uses the space has checksums, and says so.
+    pub(crate) fn note_wrong_block(&self) {
+        let blocks = self.wrong_blocks.get() + 1;
+        self.wrong_blocks.set(blocks);
+        if blocks.is_power_of_two() {
+            let disk = &self.dev.info().name;
+            tracing::warn!(disk, blocks, "a disk returned blocks that are not what was written there");
+        }
+    }
+
+    pub(crate) fn wrong_blocks(&self) -> u64 {
+        self.wrong_blocks.get()
     }
 
     /// The disk leaves; whether it was there.

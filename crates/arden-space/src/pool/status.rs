@@ -21,6 +21,8 @@ pub struct DiskStatus {
     pub slabs_free: u32,
     pub read_errors: u64,
     pub write_errors: u64,
+    /// Blocks that it returned without an error and that failed a checksum above the pool.
+    pub wrong_blocks: u64,
     pub latency_us: u64,
     /// Answers far slower than its peers; avoided for reads.
     pub slow: bool,
@@ -88,6 +90,7 @@ impl Pool {
                     slabs_free: alloc.free(index) as u32,
                     read_errors: rt.as_ref().map_or(0, |r| r.read_errors.get()),
                     write_errors: rt.as_ref().map_or(0, |r| r.write_errors.get()),
+                    wrong_blocks: rt.as_ref().map_or(0, |r| r.wrong_blocks()),
                     latency_us: rt.as_ref().map_or(0, |r| r.reads.latency_ns() / 1000),
                     slow: slow.contains(&index),
                 }

@@ -3,7 +3,8 @@
 use arden_block::{BLOCK_BYTES, Buf};
 
 use crate::base::error::{SpaceError, SpaceResult};
-use crate::space::open_space::{Space, Verifier, parts, patch};
+use crate::space::mirror::pieces;
+use crate::space::open_space::{Part, Space, Verifier, parts, patch};
 
 impl Space {
     /// Whether every copy of these blocks that is in use can be read and passes. Of parity the data is looked at; the
@@ -89,6 +90,25 @@ impl Space {
             }
         }
         if lost { Err(SpaceError::Unreadable) } else { Ok(healed) }
+    }
+
+    /// Counts, for the disks of a mirror, copies of a block that fail although others pass.
+    pub(crate) async fn note_wrong_copies(&self, block: Part, verify: &Verifier) {
+        let (shape, offset) = (self.rt.shape, block.group as u64 * self.rt.shape.group_bytes + block.at);
+        let Some(piece) = pieces(&shape, block.at, block.len).into_iter().next() else { return };
+        for copy in 0..shape.layout.copies() {
+            if self.read_choice(block, copy).await.is_ok_and(|b| !verify(offset, &b)) {
+                self.note_wrong_block(block.group, piece.column * shape.layout.copies() + copy);
+            }
+        }
+    }
+
+    /// The disk of a column returned a block that fails.
+    pub(crate) fn note_wrong_block(&self, group: usize, column: usize) {
+        let disk = self.pool.0.map.read().group(self.rt.id, group).map(|g| g.columns[column].disk);
+        if let Some(disk) = disk.and_then(|d| self.pool.disk(d)) {
+            disk.note_wrong_block();
+        }
     }
 
     /// The block waits in memory to be put in its place: what lies there is older.

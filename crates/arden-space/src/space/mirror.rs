@@ -497,6 +497,7 @@ impl Space {
         }
         if let Ok(b) = self.read_any_copy(part, |b| verify(offset, b)).await {
             let b = b.share();
+            self.note_wrong_copies(part, verify).await;
             match self.write_part(part, &b).await {
                 Ok(()) => self.pool.event(format!("healed block at {offset} of space {}", self.rt.id)),
                 // Who only reads gets what is good, whether or not the other copies take it.

@@ -746,6 +746,9 @@ impl Space {
         for avoid in std::iter::once(Vec::new()).chain(others.filter(|_| shape.layout.parity() == 2)) {
             let Ok(b) = self.rebuild_unit(group, slot, i, from, len, &avoid).await else { continue };
             if verify(offset, &b) {
+                if self.read_unit(group, slot, i, from, len).await.is_ok_and(|now| !verify(offset, &now)) {
+                    self.note_wrong_block(group, column_of(i, slot, shape.columns));
+                }
                 self.refresh_unit(group, slot, i, from, &b).await;
                 self.pool.event(format!("healed block at {offset} of space {}", self.rt.id));
                 return Ok(b);
