@@ -42,6 +42,8 @@ struct World {
     lives: u64,
     /// The disk that lies has left.
     away: bool,
+    /// So has another one.
+    other_away: Option<u16>,
 }
 
 impl Drop for World {
@@ -74,6 +76,7 @@ impl World {
             content: vec![Vec::new(); FILES],
             lives: 0,
             away: false,
+            other_away: None,
             rng,
         };
         world.begin(true);
@@ -105,6 +108,7 @@ impl World {
     fn begin(&mut self, first: bool) {
         self.lives += 1;
         self.away = false;
+        self.other_away = None;
         let rt = Rt::virtual_clock(self.seed * 1000 + self.lives);
         let (pool, space) = self.pool(&rt, first);
         let device = OnSpace::begin(&rt, space, 0).unwrap();
@@ -287,6 +291,24 @@ impl World {
         self.away = !away;
     }
 
+    /// A disk that does not lie leaves, or is back: what it has of blocks that nobody wrote meanwhile stays what it is, and is not what the one that
+    /// lies says. When it leaves nothing is dirty: of dirty regions it gets all blocks.
+    fn other_comes_or_goes(&mut self) {
+        let others: Vec<u16> = self.disks.keys().copied().filter(|d| *d != self.liar).collect();
+        let chosen = others[self.rng.below(others.len() as u64) as usize];
+        let Open { rt, pool, volume, .. } = self.open();
+        let (pool, index) = (pool.clone(), self.other_away.unwrap_or(chosen));
+        let (away, device) = (self.other_away.is_some(), self.disks[&index].attach(rt));
+        volume.sync().unwrap();
+        rt.run_until_ns(rt.now_ns() + 1_000_000_000);
+        let done = rt.block_on(async move {
+            if away { pool.return_disk(device).await.map(drop) } else { pool.report_failure(index).await }
+        });
+        done.expect("an answer").unwrap_or_else(|e| panic!("seed {}: {e}", self.seed));
+        rt.run_until_ns(rt.now_ns() + 1_000_000_000);
+        self.other_away = (!away).then_some(index);
+    }
+
     fn step(&mut self) {
         let file = self.rng.below(FILES as u64) as usize;
         match self.rng.below(24) {
@@ -303,12 +325,13 @@ impl World {
                 rt.run_until_ns(rt.now_ns() + self.rng.below(300_000_000));
             }
             14..=16 => self.lie(),
-            17 if self.rng.one_in(2) => {
+            17 if self.rng.one_in(2) && self.other_away.is_none() => {
                 self.end();
                 self.begin(false);
             }
-            18 if self.rng.one_in(2) => self.replace(),
-            19 if self.rng.one_in(2) => self.come_or_go(),
+            18 if self.rng.one_in(2) && self.other_away.is_none() => self.replace(),
+            19 if self.other_away.is_none() && self.rng.one_in(2) => self.come_or_go(),
+            19 | 20 if self.layout == Layout::Mirror3 && !self.away => self.other_comes_or_goes(),
             _ => {
                 let (from, len) = self.place(file);
                 self.read(file, from, len);
@@ -318,6 +341,9 @@ impl World {
 
     /// What is left when all was read, written and healed.
     fn finish(&mut self) {
+        if self.other_away.is_some() {
+            self.other_comes_or_goes();
+        }
         self.read_all();
         self.end();
         self.begin(false);

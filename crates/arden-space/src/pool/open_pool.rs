@@ -26,7 +26,7 @@ use crate::state::lifecycle::Lifecycle;
 use crate::state::map::{GroupChange, MapChange, MapState};
 use crate::state::overlay::Overlay;
 use crate::state::patches::{PatchWork, PatchedStripes, Unflushed};
-use crate::state::regions::Regions;
+use crate::state::regions::{MissedRoom, Regions};
 use crate::state::room::Room;
 use crate::state::rounds::Rounds;
 use crate::state::slots::Slots;
@@ -79,12 +79,18 @@ pub(crate) struct GroupRt {
 }
 
 impl GroupRt {
-    pub(crate) fn new(shape: &Shape, group: &Group, gate: Arc<Gate>, opened: bool) -> GroupRt {
+    pub(crate) fn new(
+        shape: &Shape,
+        group: &Group,
+        gate: Arc<Gate>,
+        missed_room: Rc<MissedRoom>,
+        opened: bool,
+    ) -> GroupRt {
         let slots = if shape.is_parity() { shape.slots } else { 0 };
         let crashed = opened && !shape.is_parity() && shape.layout.copies() > 1;
         let suspect = if crashed { group.dirty.clone() } else { Bitmap::new(shape.dirty_bits()) };
         GroupRt {
-            regions: Regions::new(group.dirty.clone(), suspect),
+            regions: Regions::new(group.dirty.clone(), suspect, missed_room),
             slots: Slots::new(slots, group.stripes.iter().filter(|&s| s != UNWRITTEN), gate.clone()),
             gate,
             holds: Cell::new(0),
@@ -241,6 +247,7 @@ pub(crate) struct Inner {
     pub(crate) patches: Rc<PatchWork>,
     pub(crate) unflushed: Rc<Unflushed>,
     pub(crate) room: Rc<Room>,
+    pub(crate) missed_room: Rc<MissedRoom>,
     pub(crate) life: Lifecycle,
     pub(crate) background: Background,
     pub(crate) events: Events,
@@ -290,6 +297,7 @@ impl Inner {
             patches: Rc::default(),
             unflushed: Rc::default(),
             room: Rc::default(),
+            missed_room: Rc::default(),
             life: Lifecycle::new(&views),
             events: Events::default(),
             views,
@@ -451,8 +459,20 @@ impl Pool {
 
     /// Columns of one group on disks that are gone miss writes from now on. Whether it has any that it can do without.
     fn outdate_group(&self, space: &SpaceRt, gi: usize, gone: impl Fn(u16) -> bool) -> bool {
-        let Some((columns, marks)) = self.outdated_columns(space, gi, gone) else { return false };
+        // What is dirty is not all known before the log was read.
+        let was_whole = !space.shape.is_parity()
+            && !self.0.life.is_opening()
+            && self
+                .0
+                .map
+                .read()
+                .group(space.id, gi)
+                .is_some_and(|g| g.columns.iter().all(|c| !c.stale && (self.online(c.disk) || gone(c.disk))));
+        let Some((columns, marks)) = self.outdated_columns(space, gi, &gone) else { return false };
         self.0.map.apply_to(space.id, gi, &GroupChange::Outdated { columns: &columns, marks: &marks });
+        if was_whole && let (Some(group), Some(rt)) = (self.0.map.read().group(space.id, gi), space.group_rt(gi)) {
+            rt.regions.first_column_leaves(group.dirty.clone());
+        }
         !columns.is_empty()
     }
 

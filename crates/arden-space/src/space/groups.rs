@@ -136,7 +136,9 @@ impl Pool {
         }
         let incarnation = self.0.map.read().next_incarnation;
         let rec = Group { incarnation, columns, dirty, stripes: shape.no_stripes() };
-        let made = self.space_rt(space).map(|s| (GroupRt::new(&shape, &rec, s.views.gate(group), false), s));
+        let made = self
+            .space_rt(space)
+            .map(|s| (GroupRt::new(&shape, &rec, s.views.gate(group), self.0.missed_room.clone(), false), s));
         self.0.map.apply(MapChange::GroupMade { space, group, rec });
         if let Some((rt, s)) = made {
             s.groups.insert(group, rt);

@@ -238,6 +238,13 @@ impl Space {
             if !self.pool.group_usable(shape, group) {
                 return Err(SpaceError::Offline);
             }
+            if copies > 1
+                && !self.pool.is_whole(group)
+                && let Some(rt) = self.rt.group_rt(part.group)
+            {
+                let blocks = part.at / BLOCK_BYTES..(part.at + part.len).div_ceil(BLOCK_BYTES);
+                rt.regions.note_missed(blocks, shape.region_bytes / BLOCK_BYTES);
+            }
             for p in &list {
                 let bytes = data.slice((p.at - part.at) as usize, p.len as usize);
                 for k in 0..copies {

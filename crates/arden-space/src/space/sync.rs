@@ -25,7 +25,16 @@ impl Space {
         if equalize && rt.regions.is_suspect(bit) {
             return self.equalize(&rt, part, bit).await;
         }
-        if self.needs_sync(group) { self.sync_pieces(part, false).await } else { Ok(()) }
+        if !self.needs_sync(group) {
+            return Ok(());
+        }
+        // Not what nobody wrote meanwhile: a copy that was good may be the only one, if the disk that is copied from lies.
+        let Some(runs) = rt.regions.missed(bit) else { return self.sync_pieces(part, false).await };
+        for run in runs {
+            let (at, len) = (part.at + run.start * BLOCK_BYTES, (run.end - run.start) * BLOCK_BYTES);
+            self.sync_pieces(Part { at, len, ..part }, false).await?;
+        }
+        Ok(())
     }
 
     /// For somebody who reads a region that a crash may have left different: what copies missed is not his work, and a

@@ -1,9 +1,10 @@
 //! Regions of a mirrored group while the pool is open: which marks are durable, which regions a crash may have left
-//! different, and which are being written. The marks themselves are the group's dirty bits in the map.
+//! different, which are being written, and which of their blocks columns missed. The marks themselves are the group's dirty bits in the map.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::rc::Rc;
 
 use crate::base::bitmap::Bitmap;
 
@@ -18,6 +19,27 @@ struct Writes {
     lately: bool,
 }
 
+/// Regions of all groups whose missed blocks are remembered one by one, 150 bytes each. Of more all blocks are copied.
+const REGIONS_MISSED_MAX: usize = 64 << 10;
+
+/// What columns missed since the first of them left.
+#[derive(Default)]
+enum Missed {
+    /// Anything in a dirty region: that was before this opening, or nothing.
+    #[default]
+    Unknown,
+    Since {
+        /// Regions that were dirty when it left: its disk may have lost what was not flushed. And those that were written all over.
+        whole: Bitmap,
+        /// By region, blocks that were written since. Each of them was recorded before the disks had it.
+        blocks: BTreeMap<u32, Bitmap>,
+    },
+}
+
+/// How many regions of a pool are remembered so.
+#[derive(Default)]
+pub(crate) struct MissedRoom(Cell<usize>);
+
 pub(crate) struct Regions {
     /// Dirty bits that are on disk.
     durable: RefCell<Bitmap>,
@@ -30,10 +52,18 @@ pub(crate) struct Regions {
     warm: RefCell<BTreeSet<u32>>,
     /// How often marks were forgotten.
     forgotten: Cell<u64>,
+    missed: RefCell<Missed>,
+    missed_room: Rc<MissedRoom>,
+}
+
+impl Drop for Regions {
+    fn drop(&mut self) {
+        self.forget_missed();
+    }
 }
 
 impl Regions {
-    pub(crate) fn new(durable: Bitmap, suspect: Bitmap) -> Regions {
+    pub(crate) fn new(durable: Bitmap, suspect: Bitmap, missed_room: Rc<MissedRoom>) -> Regions {
         Regions {
             durable: RefCell::new(durable),
             crashed: RefCell::new(suspect.clone()),
@@ -41,6 +71,59 @@ impl Regions {
             writes: RefCell::default(),
             warm: RefCell::default(),
             forgotten: Cell::default(),
+            missed: RefCell::default(),
+            missed_room,
+        }
+    }
+
+    /// The first column leaves a group that was whole: from now on it is known what columns miss, but for these regions.
+    pub(crate) fn first_column_leaves(&self, dirty: Bitmap) {
+        self.forget_missed();
+        *self.missed.borrow_mut() = Missed::Since { whole: dirty, blocks: BTreeMap::new() };
+    }
+
+    /// These blocks of the group are about to be written, and a column is away or out of date.
+    pub(crate) fn note_missed(&self, blocks: Range<u64>, region_blocks: u64) {
+        let Missed::Since { whole, blocks: of } = &mut *self.missed.borrow_mut() else { return };
+        for block in blocks {
+            let (bit, at) = ((block / region_blocks) as u32, (block % region_blocks) as usize);
+            if whole.get(bit as usize) {
+                continue;
+            }
+            if !of.contains_key(&bit) && !self.missed_room.take() {
+                whole.set(bit as usize);
+                continue;
+            }
+            let region = of.entry(bit).or_insert_with(|| Bitmap::new(region_blocks as usize));
+            region.set(at);
+            if region.count() == region.len() {
+                whole.set(bit as usize);
+                of.remove(&bit);
+                self.missed_room.give_back(1);
+            }
+        }
+    }
+
+    /// Blocks of a region, as runs, that columns may have missed. None: any.
+    pub(crate) fn missed(&self, bit: usize) -> Option<Vec<Range<u64>>> {
+        let Missed::Since { whole, blocks } = &*self.missed.borrow() else { return None };
+        if whole.get(bit) {
+            return None;
+        }
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for block in blocks.get(&(bit as u32)).map_or_else(Vec::new, Bitmap::ones) {
+            match runs.last_mut() {
+                Some(run) if run.end == block as u64 => run.end += 1,
+                _ => runs.push(block as u64..block as u64 + 1),
+            }
+        }
+        Some(runs)
+    }
+
+    /// No column misses anything.
+    pub(crate) fn forget_missed(&self) {
+        if let Missed::Since { blocks, .. } = self.missed.take() {
+            self.missed_room.give_back(blocks.len());
         }
     }
 
@@ -181,12 +264,48 @@ impl Regions {
     }
 }
 
+impl MissedRoom {
+    fn take(&self) -> bool {
+        let has_room = self.0.get() < REGIONS_MISSED_MAX;
+        self.0.set(self.0.get() + usize::from(has_room));
+        has_room
+    }
+
+    fn give_back(&self, regions: usize) {
+        self.0.set(self.0.get() - regions);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn regions(count: usize) -> Regions {
-        Regions::new(Bitmap::new(count), Bitmap::new(count))
+        Regions::new(Bitmap::new(count), Bitmap::new(count), Rc::default())
+    }
+
+    #[test]
+    fn what_was_missed_is_known_since_the_first_column_left() {
+        let r = regions(8);
+        r.note_missed(0..4, 16);
+        assert_eq!(r.missed(0), None, "before that nobody knows");
+        let mut dirty = Bitmap::new(8);
+        dirty.set(2);
+        r.first_column_leaves(dirty);
+        r.note_missed(14..18, 16);
+        r.note_missed(20..21, 16);
+        r.note_missed(32..33, 16);
+        assert_eq!(r.missed(0), Some(vec![14..16]));
+        assert_eq!(r.missed(1), Some(vec![0..2, 4..5]));
+        assert_eq!(r.missed(2), None, "it was dirty then");
+        assert_eq!(r.missed(3), Some(vec![]));
+        r.note_missed(16..32, 16);
+        assert_eq!((r.missed(1), r.missed_room.0.get()), (None, 1), "all of it");
+        r.missed_room.0.set(REGIONS_MISSED_MAX);
+        r.note_missed(64..65, 16);
+        assert_eq!(r.missed(4), None, "no room to remember it");
+        r.forget_missed();
+        assert_eq!((r.missed(0), r.missed_room.0.get()), (None, REGIONS_MISSED_MAX - 1));
     }
 
     #[test]

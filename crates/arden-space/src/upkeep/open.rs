@@ -355,7 +355,7 @@ impl Pool {
             let Some(rec) = map.spaces.get(&s.id) else { continue };
             for (gi, g) in rec.groups.iter().enumerate() {
                 if let Some(g) = g {
-                    s.groups.insert(gi, GroupRt::new(&s.shape, g, s.views.gate(gi), true));
+                    s.groups.insert(gi, GroupRt::new(&s.shape, g, s.views.gate(gi), self.0.missed_room.clone(), true));
                 }
             }
         }

@@ -128,6 +128,8 @@ impl Space {
         let whole = map.read().group(id, group).is_some_and(|g| self.pool.is_whole(g));
         if shape.is_parity() && whole {
             map.apply_to(id, group, &GroupChange::AllClean);
+        } else if whole {
+            rt.regions.forget_missed();
         }
         self.pool.commit().await
     }
