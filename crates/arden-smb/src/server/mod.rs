@@ -258,6 +258,8 @@ impl Server {
         };
         if left == 0 {
             self.end_session(&CommitScope::begin(), session, true, now);
+        } else {
+            self.trees.tell_breaks_later(&session.tables);
         }
     }
 
