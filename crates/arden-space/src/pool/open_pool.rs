@@ -476,6 +476,18 @@ impl Pool {
         !columns.is_empty()
     }
 
+    /// After an opening: what is dirty is all known, and so is what columns that are not here will miss besides.
+    pub(crate) fn know_what_is_missed(&self) {
+        let map = self.0.map.read();
+        for space in self.0.spaces.borrow().values().filter(|s| s.shape.layout.copies() > 1) {
+            for (gi, rt) in space.groups.all() {
+                if let Some(group) = map.group(space.id, gi).filter(|g| !self.is_whole(g)) {
+                    rt.regions.first_column_leaves(group.dirty.clone());
+                }
+            }
+        }
+    }
+
     /// Some columns of the group are up to date again. One whose disk left meanwhile counted as long as nothing could be
     /// written without it: now it can, so it does not.
     pub(crate) fn outdate_absent_of(&self, space: &SpaceRt, gi: usize) {

@@ -325,6 +325,7 @@ impl Pool {
         self.forget_patches();
         self.carry_over(old, end, applied).await?;
         self.0.life.serve();
+        self.know_what_is_missed();
         self.0.flips.forget_superseded();
         self.0.map.apply(MapChange::Served);
         self.commit().await
