@@ -293,9 +293,10 @@ mod tests {
         dirty.set(2);
         r.first_column_leaves(dirty);
         r.note_missed(14..18, 16);
+        r.note_missed(9..10, 16);
         r.note_missed(20..21, 16);
         r.note_missed(32..33, 16);
-        assert_eq!(r.missed(0), Some(vec![14..16]));
+        assert_eq!(r.missed(0), Some(vec![9..10, 14..16]));
         assert_eq!(r.missed(1), Some(vec![0..2, 4..5]));
         assert_eq!(r.missed(2), None, "it was dirty then");
         assert_eq!(r.missed(3), Some(vec![]));
