@@ -258,8 +258,6 @@ impl Server {
         };
         if left == 0 {
             self.end_session(&CommitScope::begin(), session, true, now);
-        } else {
-            self.trees.tell_breaks_later(&session.tables);
         }
     }
 

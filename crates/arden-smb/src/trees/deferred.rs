@@ -1,22 +1,19 @@
 //! Work that table events leave to do: they come with locks held or on threads that must not block.
 
-use std::{collections::HashSet, sync::Arc};
+use std::sync::Arc;
 
 use arden_lock::{Mutex, RwLock, ranks};
 use arden_store::{commit::CommitScope, fs::WaitId};
 
-use crate::{
-    model::{SessionTables, SmbOpen},
-    trees::Trees,
-};
+use crate::{model::SmbOpen, trees::Trees};
 
 /// Work that a table event asks for and that may block. What it changes is a part of the scope of whoever caused the event.
 pub(crate) enum Deferred {
     Close(CommitScope, Arc<SmbOpen>),
     /// Nobody can answer the break of what an absent open caches: it caches nothing any more.
     EndCache(CommitScope, Arc<SmbOpen>),
-    /// The client came back to these opens, or lost a connection: there may be breaks that it does not know of.
-    TellBreaks(Vec<Arc<SmbOpen>>),
+    /// The client came back to an open whose break it may not know of.
+    TellBreak(Arc<SmbOpen>),
     /// What this wait was for may have come.
     Resume(WaitId),
     /// Of the sessions' side.
@@ -64,7 +61,11 @@ impl Trees {
                         self.close_open(&scope, &open);
                     }
                     Deferred::EndCache(scope, open) => self.end_cache(&scope, &open),
-                    Deferred::TellBreaks(opens) => self.tell_breaks(&opens),
+                    Deferred::TellBreak(open) => {
+                        if let Some(file) = open.file() {
+                            file.fs().tell_break_again(file, CommitScope::begin().at(self.time().now));
+                        }
+                    }
                     Deferred::Resume(wait) => self.resume(wait),
                     Deferred::Other(work) => work(),
                 }
@@ -74,24 +75,6 @@ impl Trees {
 
     /// After the answer to a reconnect is on its way.
     pub(crate) fn tell_break_later(&self, open: &Arc<SmbOpen>) {
-        self.defer(Deferred::TellBreaks(vec![open.clone()]));
-    }
-
-    /// A channel of the session is gone, and with it perhaps a break that nobody read: what was not acknowledged is told over another one.
-    pub(crate) fn tell_breaks_later(&self, session: &SessionTables) {
-        let opens: Vec<Arc<SmbOpen>> = session.opens.read().values().cloned().collect();
-        if !opens.is_empty() {
-            self.defer(Deferred::TellBreaks(opens));
-        }
-    }
-
-    /// Each lease once, however many opens it has.
-    fn tell_breaks(&self, opens: &[Arc<SmbOpen>]) {
-        let mut leases = HashSet::new();
-        for file in opens.iter().filter_map(|open| open.file()) {
-            if file.lease_key().is_none_or(|lease| leases.insert(lease)) {
-                file.fs().tell_break_again(file, CommitScope::begin().at(self.time().now));
-            }
-        }
+        self.defer(Deferred::TellBreak(open.clone()));
     }
 }

@@ -160,32 +160,6 @@ fn a_break_goes_over_the_channel_that_is_left() {
     assert_eq!(other.lease_break(), ("RWH".into(), "RH".into(), true));
 }
 
-/// Nobody read it there: it is told over another one, each lease once.
-#[test]
-fn a_break_that_went_over_a_lost_channel_is_told_again() {
-    for lease in [true, false] {
-        let lab = Lab::new();
-        let mut main = lab.client();
-        let want_it = || if lease { want("file").lease(7, "RWH") } else { want("file").oplock(oplock::BATCH) };
-        main.open(want_it());
-        if lease {
-            main.open(want_it());
-        }
-        main.open(want("beside").lease(8, "RWH"));
-        let mut other = second_channel(&lab, &main);
-        let mut third = lab.client();
-        let waiting = third.starts(want("file"));
-        assert!(other.breaks().is_empty(), "it went over the first one");
-        main.disconnect();
-        let breaks = other.breaks().len();
-        assert_eq!(breaks, 1, "lease: {lease}");
-        if lease {
-            other.call(&lease_ack(7, "RH")).ok();
-            third.opened(waiting);
-        }
-    }
-}
-
 /// A channel whose network is gone is not noticed at once: what a client says over another one tells which to use.
 #[test]
 fn a_break_goes_over_a_channel_that_is_heard_from() {

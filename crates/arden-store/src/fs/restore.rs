@@ -8,7 +8,7 @@ use std::sync::{
 
 use arden_lock::Mutex;
 
-use super::{ClientId, Fs, LockRange, Open, Owner, lease_state};
+use super::{Fs, LockRange, Open, Owner, lease_state};
 use crate::{
     commit::Cause,
     error::StoreError,
@@ -223,13 +223,6 @@ impl Fs {
         let clock = self.table.clock(cause.now);
         open.file.lock().at(open.stream_no).caches.tell_again(open.id, open.lease, clock, &mut fx);
         self.table.run(cause.scope, &open.file, fx);
-    }
-}
-
-impl Open {
-    /// The lease that it may share with other opens, by client and key.
-    pub fn lease_key(&self) -> Option<(ClientId, u128)> {
-        self.lease.map(|lease| (lease.client, lease.key))
     }
 }
 
