@@ -285,13 +285,11 @@ impl Volumes {
 
     /// Stops scrubs and closes all volumes, each with a checkpoint: the next opening has nothing to replay.
     pub fn stop(&self) {
+        // None begins from here on.
+        self.stopped.store(true, Ordering::Release);
         let scrubs = std::mem::take(&mut *self.scrubs.lock());
         scrubs.values().for_each(|s| s.end());
-        let open = {
-            let mut open = self.open.lock();
-            self.stopped.store(true, Ordering::Release);
-            std::mem::take(&mut *open)
-        };
+        let open = std::mem::take(&mut *self.open.lock());
         for (name, open) in open {
             if let Err(e) = open.volume.close() {
                 tracing::error!(volume = name, "not closed cleanly: {e}");
@@ -426,7 +424,9 @@ impl VolumeAdmin for Volumes {
         self.record(name)?;
         self.check_unshared(name)?;
         self.end_scrub(name);
-        if let Some(open) = self.open.lock().remove(&key(name)) {
+        // Others are found and opened while it closes.
+        let removed = self.open.lock().remove(&key(name));
+        if let Some(open) = removed {
             open.volume.close().map_err(|e| refusal(name, e))?;
         }
         self.state.change(|s| {

@@ -97,6 +97,9 @@ impl Volumes {
     pub(super) fn begin_scrub(&self, name: &str, new: &NewScrub) -> Result<VolumeScrub> {
         let (volume, _) = Volumes::volume(self, name)?;
         let mut scrubs = self.scrubs.lock();
+        if self.is_stopped() {
+            return Err(AdminError::failed("the daemon is stopping", "try again when it has started"));
+        }
         if scrubs.get(&key(name)).is_some_and(|s| s.found.lock().is_none()) {
             return Err(AdminError::new(
                 ErrorKind::Conflict,

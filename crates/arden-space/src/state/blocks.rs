@@ -93,6 +93,10 @@ impl DoubtedRows {
         }
     }
 
+    pub(crate) fn is_doubted(&self, row: u64) -> bool {
+        self.doubted.borrow().contains_key(&row)
+    }
+
     #[cfg(test)]
     fn is_empty(&self) -> bool {
         self.doubted.borrow().is_empty()

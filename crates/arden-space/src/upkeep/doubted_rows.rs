@@ -49,7 +49,7 @@ impl Space {
         Ok(())
     }
 
-    /// False at the end of the round.
+    /// False at the end of the round. Where nothing can be said of some, as the group lacks a disk, the others of the group are left out.
     async fn look_at_some(&self, from: &mut u64) -> bool {
         let rows = self.rt.doubts.next(from, AT_ONCE);
         let look = |&row: &u64| -> LocalFuture<()> {
@@ -57,6 +57,10 @@ impl Space {
             Box::pin(async move { me.look_at_row(row).await })
         };
         join_all(rows.iter().map(look).collect()).await;
+        if let Some(last) = rows.last().filter(|_| rows.iter().all(|row| self.rt.doubts.is_doubted(*row))) {
+            let group_blocks = self.rt.shape.group_bytes / BLOCK_BYTES;
+            *from = (last / group_blocks + 1) * group_blocks;
+        }
         !rows.is_empty()
     }
 
@@ -64,6 +68,9 @@ impl Space {
     async fn look_at_row(&self, row: u64) {
         let at = row * BLOCK_BYTES;
         let (group, stripe) = self.stripe_at(at);
+        if self.pool.0.map.read().group(self.rt.id, group).is_some_and(|g| !self.pool.is_whole(g)) {
+            return;
+        }
         let (first, end) = self.stripe_blocks(group, stripe);
         let _guard = self.rt.stripe_locks.lock(first, end).await;
         if self.slot_of(group, stripe).is_none() {

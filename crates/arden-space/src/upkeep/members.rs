@@ -80,6 +80,10 @@ impl Pool {
         for (space, gi, columns, marks) in outdated {
             let change = GroupChange::Outdated { columns: &columns, marks: &marks };
             self.0.map.apply_to(space, gi, &change);
+            // Not only what was written since it left.
+            if let Some(rt) = self.space_rt(space).and_then(|s| s.group_rt(gi)) {
+                rt.regions.forget_missed();
+            }
         }
     }
 

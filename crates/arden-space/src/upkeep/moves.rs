@@ -333,6 +333,8 @@ impl Space {
         }
         if self.rt.shape.is_parity() && here(&|g| self.pool.is_in_place(g)) {
             map.apply_to(id, group, &GroupChange::AllClean);
+        } else if let Some(rt) = self.rt.group_rt(group).filter(|_| here(&|g| self.pool.is_whole(g))) {
+            rt.regions.forget_missed();
         }
     }
 

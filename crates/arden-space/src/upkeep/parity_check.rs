@@ -50,6 +50,10 @@ impl Space {
         if !shape.is_parity() || row % shape.stripe_bytes >= shape.interleave || !self.group_serves(group) {
             return Ok(0);
         }
+        // Changed since it was told of: there may be blocks that `verify` does not know, and noise of them would be confirmed.
+        if self.rt.doubts.is_doubted(row / BLOCK_BYTES) {
+            return Ok(0);
+        }
         let Some(columns) = self.read_row(row, len).await else { return Ok(0) };
         let data = shape.data_columns();
         let mut places = (row..).step_by(shape.interleave as usize).zip(columns.iter().take(data).flatten());

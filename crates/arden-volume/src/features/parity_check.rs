@@ -10,6 +10,7 @@ use std::{
 };
 
 use arden_block::{BLOCK_BYTES, Redundant};
+use arden_lock::thread;
 
 use crate::{
     disk::{
@@ -74,8 +75,9 @@ impl ChangedRows {
     pub fn mend(&self, patience: Duration) -> VolResult<u64> {
         let Some(copies) = self.engine.device.redundant().filter(|_| self.has_parity) else { return Ok(0) };
         let (mut all, mut healed) = (0, 0);
+        let until = thread::now() + patience;
         for _ in 0..ROUNDS_MAX {
-            let rows = copies.doubted_parity(patience)?;
+            let rows = copies.doubted_parity(until.saturating_duration_since(thread::now()))?;
             if rows.is_empty() {
                 break;
             }
@@ -84,7 +86,7 @@ impl ChangedRows {
             healed += even_rows(&self.engine, copies, &rows)?;
             // Nobody remembers these rows after a crash.
             self.engine.device.flush()?;
-            if patience.is_zero() {
+            if thread::now() >= until {
                 break;
             }
         }
