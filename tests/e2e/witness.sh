@@ -122,6 +122,8 @@ registers late 127.0.0.2 2 ca 127.0.0.1 0 60
 told late 'CLIENT_MOVE 127.0.0.2:9'
 at n1 node resume n1 >/dev/null
 at n1 pool move tank --to n1 >/dev/null
+# The witness looks at the cluster five times a second: until then the owner is the one of before, and who registers is told of that.
+sleep 0.6
 
 note "a call that waits too long"
 registers idle 127.0.0.2 2 ca 127.0.0.1 0 2
