@@ -8,7 +8,8 @@ source "$(dirname "$0")/../lib.sh"
 if [[ -z ${IN_NAMESPACE:-} ]]; then
   (($(id -u) == 0)) || skip "needs root"
   export IN_NAMESPACE=arden-$$
-  trap 'for n in "" -far; do ip netns del "$IN_NAMESPACE$n" 2>/dev/null || true; done; on_exit' EXIT
+  # Clients of which a shell was told to end go on otherwise.
+  trap 'status=$?; for n in "" -far; do ip netns pids "$IN_NAMESPACE$n" 2>/dev/null | xargs -r kill -9 2>/dev/null || true; ip netns del "$IN_NAMESPACE$n" 2>/dev/null || true; done; on_exit "$status"' EXIT
   for n in "" -far; do ip netns add "$IN_NAMESPACE$n" || skip "no network namespaces"; ip -n "$IN_NAMESPACE$n" link set lo up; done
   ip link add near netns "$IN_NAMESPACE" type veth peer name far netns "$IN_NAMESPACE-far" || skip "no veth interfaces"
   ip -n "$IN_NAMESPACE" addr add 10.0.0.1/24 dev near; ip -n "$IN_NAMESPACE" link set near up
