@@ -52,6 +52,12 @@ pub trait Device: Send + Sync {
     fn write_durably_later(&self, writes: Vec<(u64, Vec<u8>)>, told: Written) {
         told(self.write_durably(&writes));
     }
+    /// Whether `let_go_later` has a clock.
+    fn has_clock(&self) -> bool {
+        false
+    }
+    /// Drops `what` after so long on a thread of the device, or earlier.
+    fn let_go_later(&self, _after: Duration, _what: Box<dyn Send>) {}
     /// Reads the size again, in bytes. A device that was grown reports its new size from then on.
     fn look_again(&self) -> IoResult<u64> {
         Ok(self.size_bytes())

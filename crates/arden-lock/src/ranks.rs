@@ -94,6 +94,7 @@ ranks! {
     1240 Checkpoint "Checkpoints::unfinished";
     1260 FileData "OpenFile::data";
     1300 GroupCommit "GroupCommit::state";
+    1310 CommitPause "Pause::turn";
     1320 CommitSlot "Slot::state";
     1340 CommitQueue "CommitQueue::asked";
     1350 DataPlaces "dir::Inode::places";

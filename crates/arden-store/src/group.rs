@@ -5,6 +5,7 @@
 #[cfg(test)]
 mod checked;
 mod commit;
+mod pause;
 mod queue;
 mod sync;
 
@@ -18,9 +19,10 @@ mod tests {
             atomic::{AtomicBool, AtomicU64, Ordering},
             mpsc::channel,
         },
+        time::Duration,
     };
 
-    use super::*;
+    use super::{pause::Pace, *};
 
     /// Panics where it is told to, in `take` or in `write`.
     #[derive(Default)]
@@ -85,5 +87,42 @@ mod tests {
         group.stop_serving();
         serves.join().unwrap();
         assert_eq!(told.try_iter().collect::<Vec<_>>(), [(2, Ok(())), (3, Ok(()))]);
+    }
+
+    const BATCH: Duration = Duration::from_micros(400);
+
+    fn pace() -> Pace {
+        Pace::of(BATCH)
+    }
+
+    #[test]
+    fn who_is_alone_waits_for_nobody() {
+        assert_eq!(pace().pause_after(BATCH, 1, 0), None);
+        assert_eq!(pace().pause_after(BATCH, 1, 1), Some(BATCH / 2));
+        assert_eq!(pace().pause_after(BATCH, 60, 5), None, "enough share a batch");
+    }
+
+    #[test]
+    fn a_pause_is_in_proportion_to_a_batch() {
+        assert_eq!(Pace::default().pause_after(Duration::from_micros(30), 2, 2), None, "a fast device");
+        let slow = Duration::from_millis(20);
+        assert_eq!(Pace::of(slow).pause_after(slow, 2, 2), Some(pause::PAUSE_MAX));
+    }
+
+    #[test]
+    fn pauses_in_vain_become_rare_until_one_is_of_use() {
+        let mut pace = pace();
+        let mut waited = Vec::new();
+        for batch in 0..40 {
+            if pace.pause_after(BATCH, 1, 1).is_some() {
+                waited.push(batch);
+                pace.was_in_vain();
+            }
+        }
+        assert_eq!(waited, [0, 3, 8, 17, 34]);
+        pace.was_of_use();
+        pace.was_in_vain();
+        let next: Vec<bool> = (0..3).map(|_| pace.pause_after(BATCH, 1, 1).is_some()).collect();
+        assert_eq!(next, [false, false, true]);
     }
 }

@@ -49,6 +49,10 @@ impl SpaceThread for PoolSpace {
         arden_space::read_here(read)
     }
 
+    fn has_clock(&self) -> bool {
+        true
+    }
+
     fn ask_for_room(&self) -> bool {
         self.taken.ask_for_room()
     }

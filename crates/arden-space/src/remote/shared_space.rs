@@ -77,6 +77,11 @@ pub trait SpaceThread: Send + Sync + 'static {
         call(self, Access::Look, work).unwrap_or(Some(Err(IoError::Gone)))
     }
 
+    /// Whether `submit` returns before the work is done, so that work may wait for a time.
+    fn has_clock(&self) -> bool {
+        false
+    }
+
     /// Has other users of a full pool give back what they can. Whether there may be room now.
     fn ask_for_room(&self) -> bool;
 }
@@ -287,6 +292,19 @@ impl<C: SpaceThread> Device for SharedSpace<C> {
         };
         // Where the pool is closed, letting go of `done` tells.
         let _ = self.thread.submit(Access::Batch, write, done);
+    }
+
+    fn has_clock(&self) -> bool {
+        self.thread.has_clock()
+    }
+
+    fn let_go_later(&self, after: Duration, what: Box<dyn Send>) {
+        let wait = move |s: Space| async move {
+            s.pool().rt().sleep_ns(after.as_nanos() as u64).await;
+            Ok(())
+        };
+        // Where the pool is closed, it goes at once.
+        let _ = self.thread.submit(Access::Look, wait, move |_| drop(what));
     }
 
     fn discard(&self, offset: u64, len: u64) -> IoResult<()> {

@@ -24,8 +24,11 @@ mod sync {
         ops::{Deref, DerefMut},
     };
 
-    pub use arden_lock::ranks;
+    pub use arden_lock::{ranks, thread::now};
     pub use loom::sync::atomic::AtomicU64;
+
+    /// There is a pause after every batch.
+    pub const PAUSE_AFTER: std::time::Duration = std::time::Duration::ZERO;
 
     pub struct Mutex<T, R>(loom::sync::Mutex<T>, PhantomData<fn() -> R>);
     pub struct Guard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
@@ -70,6 +73,10 @@ mod sync {
 #[allow(dead_code, clippy::duplicate_mod)]
 mod queue;
 
+#[path = "pause.rs"]
+#[allow(dead_code, clippy::duplicate_mod)]
+mod pause;
+
 #[path = "commit.rs"]
 #[allow(dead_code, clippy::duplicate_mod)]
 mod commit;
@@ -93,6 +100,8 @@ struct Contents {
     under_way: usize,
     /// Batches on their way, of a device that tells.
     sent: Vec<(Vec<u64>, Told<&'static str>)>,
+    /// Pauses whose time is not over.
+    times: Vec<Box<dyn Send>>,
 }
 
 struct Model<const INDEPENDENT: bool> {
@@ -103,6 +112,7 @@ struct Model<const INDEPENDENT: bool> {
     /// Bits of the changes that are durable.
     durable: AtomicU64,
     tells: bool,
+    pauses: bool,
 }
 
 type Ordered = Model<false>;
@@ -110,7 +120,8 @@ type Ordered = Model<false>;
 impl<const INDEPENDENT: bool> Model<INDEPENDENT> {
     fn group(ends: &'static [Ends], tells: bool) -> Arc<GroupCommit<Self>> {
         let (contents, batches, durable) = (Untracked::default(), AtomicU32::new(0), AtomicU64::new(0));
-        GroupCommit::new(Model { contents, ends, batches, durable, tells }, 0)
+        let pauses = tells && ends.is_empty();
+        GroupCommit::new(Model { contents, ends, batches, durable, tells, pauses }, 0)
     }
 
     fn put(&self) -> u64 {
@@ -198,6 +209,14 @@ impl<const INDEPENDENT: bool> CommitLog for Model<INDEPENDENT> {
         self.contents.lock().unwrap().sent.push((batch, told));
     }
 
+    fn pauses(&self) -> bool {
+        self.pauses
+    }
+
+    fn end_later(&self, _after: std::time::Duration, time: Box<dyn Send>) {
+        self.contents.lock().unwrap().times.push(time);
+    }
+
     fn abandoned() -> &'static str {
         "abandoned"
     }
@@ -282,7 +301,11 @@ fn an_independent_batch_that_failed_is_over_and_loses_its_own_change_alone() {
 fn run_device(group: &Arc<GroupCommit<Ordered>>, forgets: bool) {
     let mut forgets = forgets;
     let next = || group.log().contents.lock().unwrap().sent.pop();
-    while let Some((batch, told)) = next() {
+    let time = || group.log().contents.lock().unwrap().times.pop();
+    while let Some((batch, told)) = next().or_else(|| {
+        drop(time());
+        next()
+    }) {
         if std::mem::take(&mut forgets) {
             let mut contents = group.log().contents.lock().unwrap();
             contents.waiting.splice(0..0, batch.iter().copied());

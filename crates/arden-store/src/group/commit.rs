@@ -5,6 +5,8 @@
 //!   the log's device write it and tell ([`CommitLog::writes_later`]).
 //! - When a batch is over, the next one leaves first: it is taken by one of the threads that wait for it, or sent by the thread
 //!   that was told. Then all whose changes the batch had are told, each woken once.
+//! - On a log with a clock ([`CommitLog::pauses`]) the next batch may wait for those who are told of the last one (`pause`). It is
+//!   sent by who makes the expected number complete, or when the time is over.
 //! - A batch that failed fails those who wait for its changes, unless batches are independent ([`CommitLog::INDEPENDENT`]). One
 //!   whose writer panicked, or that the device forgot, failed.
 //! - Callbacks never run on a thread that waits in `commit`: it may hold locks. On a log that does not tell, one thread
@@ -13,17 +15,20 @@
 //! | lock | protects | taken |
 //! |---|---|---|
 //! | `GroupCommit::state` | batches under way and who waits | before the locks of the log |
+//! | `Pause::turn` | who sends the batch after a pause | under the state, or alone |
 //! | `Slot::state` | what one thread that waits was told | alone |
 //! | `CommitQueue::asked` | callbacks for the thread of `serve` | alone |
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Weak, atomic::Ordering},
+    time::{Duration, Instant},
 };
 
 use super::{
+    pause::{Pace, Pause, PauseTime},
     queue::CommitQueue,
-    sync::{AtomicU64, Condvar, Mutex, ranks},
+    sync::{AtomicU64, Condvar, Mutex, now, ranks},
 };
 
 /// Told how a commit, or the write of a batch, went.
@@ -57,6 +62,12 @@ pub trait CommitLog: Send + Sync + 'static {
     fn write_later(&self, batch: Self::Batch, told: Told<Self::Error>) {
         told(self.write(batch));
     }
+    /// Whether `end_later` has a clock, and batches may wait for those who were told of the last one. Only with `writes_later`.
+    fn pauses(&self) -> bool {
+        false
+    }
+    /// Lets go of `time` after so long, on a thread of the device, or earlier.
+    fn end_later(&self, _after: Duration, _time: Box<dyn Send>) {}
     /// Of a batch whose write panicked or was forgotten.
     fn abandoned() -> Self::Error;
 }
@@ -118,16 +129,19 @@ impl<E> Waiter<E> {
     }
 }
 
-struct State<E> {
+struct State<L: CommitLog> {
     /// No change up to here waits.
     taken: u64,
     /// The first change of each batch under way.
     under_way: Vec<u64>,
     /// By the number that has to be durable, in the order in which they asked.
-    waiting: Vec<(u64, Waiter<E>)>,
+    waiting: Vec<(u64, Waiter<L::Error>)>,
+    pace: Pace,
+    /// The next batch waits. None is under way meanwhile.
+    pause: Option<Pause<GroupCommit<L>>>,
 }
 
-impl<E> State<E> {
+impl<L: CommitLog> State<L> {
     fn durable(&self) -> u64 {
         self.under_way.iter().min().map_or(self.taken, |first| first - 1)
     }
@@ -136,7 +150,7 @@ impl<E> State<E> {
         self.waiting.iter().map(|(target, _)| *target).max().unwrap_or(0)
     }
 
-    fn take_ready(&mut self, is_ready: impl Fn(u64) -> bool) -> Vec<(u64, Waiter<E>)> {
+    fn take_ready(&mut self, is_ready: impl Fn(u64) -> bool) -> Vec<(u64, Waiter<L::Error>)> {
         let (ready, later) = std::mem::take(&mut self.waiting).into_iter().partition(|(target, _)| is_ready(*target));
         self.waiting = later;
         ready
@@ -174,12 +188,14 @@ struct UnderWay<L: CommitLog> {
     group: Option<Arc<GroupCommit<L>>>,
     first: u64,
     upto: u64,
+    /// When it was sent to a device that tells.
+    sent: Option<Instant>,
 }
 
 impl<L: CommitLog> UnderWay<L> {
     fn over(mut self, result: Result<(), L::Error>) {
         if let Some(group) = self.group.take() {
-            group.over(self.first, self.upto, result);
+            group.over(self.first, self.upto, self.sent, result);
         }
     }
 }
@@ -187,7 +203,7 @@ impl<L: CommitLog> UnderWay<L> {
 impl<L: CommitLog> Drop for UnderWay<L> {
     fn drop(&mut self) {
         if let Some(group) = self.group.take() {
-            group.over(self.first, self.upto, Err(L::abandoned()));
+            group.over(self.first, self.upto, None, Err(L::abandoned()));
         }
     }
 }
@@ -196,24 +212,26 @@ impl<L: CommitLog> Drop for UnderWay<L> {
 enum Sent {
     /// It is over.
     Written,
-    /// A batch is under way, this one or one before it: when it is over, whoever has to know is told.
+    /// A batch is under way, this one or one before it, or there is a pause: when it is over, whoever has to know is told.
     UnderWay,
     /// There was none: whatever whoever waits depends on is with others, or it was told.
     Nothing,
 }
 
 /// Whoever is to send the next batch.
-enum Leader<E> {
-    Thread(Arc<Slot<E>>),
+enum Leader<L: CommitLog> {
+    Thread(Arc<Slot<L::Error>>),
     /// The caller, for this number.
     Here(u64),
+    /// Who asks next, or the end of the pause.
+    Time(Duration, PauseTime<GroupCommit<L>>),
 }
 
 /// The one who commits the changes of a log. It goes on while a batch of it is under way, whoever lets go of it.
 pub struct GroupCommit<L: CommitLog> {
     log: L,
     durable: AtomicU64,
-    state: Mutex<State<L::Error>, ranks::GroupCommit>,
+    state: Mutex<State<L>, ranks::GroupCommit>,
     idle: Condvar,
     queue: Arc<CommitQueue<L::Error>>,
 }
@@ -221,10 +239,11 @@ pub struct GroupCommit<L: CommitLog> {
 impl<L: CommitLog> GroupCommit<L> {
     /// For a log whose changes up to `durable` are.
     pub fn new(log: L, durable: u64) -> Arc<GroupCommit<L>> {
+        let (under_way, waiting, pace, pause) = Default::default();
         Arc::new(GroupCommit {
             log,
             durable: AtomicU64::new(durable),
-            state: Mutex::new(State { taken: durable, under_way: Vec::new(), waiting: Vec::new() }),
+            state: Mutex::new(State { taken: durable, under_way, waiting, pace, pause }),
             idle: Condvar::new(),
             queue: Arc::new(CommitQueue::new()),
         })
@@ -314,10 +333,10 @@ impl<L: CommitLog> GroupCommit<L> {
     /// Takes the next batch and writes it, or has it written.
     fn send_next(self: &Arc<Self>, target: u64) -> Sent {
         // Until it is known what the batch holds, all who wait depend on it.
-        let mut under_way = UnderWay { group: None, first: 0, upto: u64::MAX };
+        let mut under_way = UnderWay { group: None, first: 0, upto: u64::MAX, sent: None };
         let taken = {
             let mut state = self.state.lock();
-            if !L::INDEPENDENT && !state.under_way.is_empty() {
+            if !L::INDEPENDENT && (!state.under_way.is_empty() || self.is_paused(&mut state)) {
                 return Sent::UnderWay;
             }
             state.taken = state.taken.max(self.durable());
@@ -334,6 +353,7 @@ impl<L: CommitLog> GroupCommit<L> {
         };
         match taken {
             Ok(Some(Taken { batch, .. })) if self.log.writes_later() => {
+                under_way.sent = self.log.pauses().then(now);
                 self.log.write_later(batch, Box::new(move |result| under_way.over(result)));
                 Sent::UnderWay
             }
@@ -353,8 +373,51 @@ impl<L: CommitLog> GroupCommit<L> {
         }
     }
 
+    /// Whether the next batch waits for others. A pause that has ended is forgotten.
+    fn is_paused(self: &Arc<Self>, state: &mut State<L>) -> bool {
+        let waiting = state.waiting.len();
+        let Some(pause) = state.pause.take_if(|pause| !pause.goes_on(waiting, self)) else {
+            return state.pause.is_some();
+        };
+        if pause.has_all(waiting) {
+            state.pace.was_of_use();
+        } else {
+            state.pace.was_in_vain();
+        }
+        false
+    }
+
+    /// After a batch that took this time, and of which `told` learn: the time that the next one waits.
+    fn begin_pause(
+        self: &Arc<Self>,
+        state: &mut State<L>,
+        took: Duration,
+        told: usize,
+    ) -> Option<(Duration, PauseTime<GroupCommit<L>>)> {
+        let waiting = state.waiting.len();
+        let after = state.pace.pause_after(took, told, waiting)?;
+        let waits = (waiting > 0).then(|| self.clone());
+        let (pause, time) = Pause::begin(told + waiting, waits, |group| group.send_after_pause());
+        state.pause = Some(pause);
+        Some((after, time))
+    }
+
+    /// The time of a pause is over, and somebody waits.
+    fn send_after_pause(self: Arc<Self>) {
+        let target = {
+            let mut state = self.state.lock();
+            // Who asked just now may have seen it, and another pause may have begun.
+            if state.pause.take_if(|pause| pause.is_over()).is_none() {
+                return;
+            }
+            state.pace.was_in_vain();
+            state.last_target()
+        };
+        self.send_next(target);
+    }
+
     /// A batch with changes from `first` to `upto` is over.
-    fn over(self: Arc<Self>, first: u64, upto: u64, result: Result<(), L::Error>) {
+    fn over(self: Arc<Self>, first: u64, upto: u64, sent: Option<Instant>, result: Result<(), L::Error>) {
         let (failed, ready, next) = {
             let mut state = self.state.lock();
             if let Some(at) = state.under_way.iter().position(|f| *f == first) {
@@ -374,7 +437,13 @@ impl<L: CommitLog> GroupCommit<L> {
             if state.under_way.is_empty() {
                 self.idle.notify_all();
             }
-            (failed, ready, self.next_leader(&state))
+            let sent = sent.filter(|_| result.is_ok() && state.under_way.is_empty());
+            let pause = sent.and_then(|sent| self.begin_pause(&mut state, now() - sent, ready.len()));
+            (
+                failed,
+                ready,
+                pause.map_or_else(|| self.next_leader(&state), |(after, time)| Some(Leader::Time(after, time))),
+            )
         };
         // The next batch leaves before anybody is told of this one.
         match next {
@@ -382,6 +451,7 @@ impl<L: CommitLog> GroupCommit<L> {
             Some(Leader::Here(target)) => {
                 self.send_next(target);
             }
+            Some(Leader::Time(after, time)) => self.log.end_later(after, Box::new(time)),
             None => {}
         }
         // Whoever is told may let go of the log: nothing of it may be left here, on a thread of its device.
@@ -392,7 +462,7 @@ impl<L: CommitLog> GroupCommit<L> {
     }
 
     /// Where somebody waits for changes that nobody has taken, whoever is to take them.
-    fn next_leader(&self, state: &State<L::Error>) -> Option<Leader<L::Error>> {
+    fn next_leader(&self, state: &State<L>) -> Option<Leader<L>> {
         if L::INDEPENDENT || !state.under_way.is_empty() {
             return None;
         }

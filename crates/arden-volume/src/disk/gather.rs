@@ -471,6 +471,14 @@ impl Device for Gather {
         own.device.write_durably_later(writes, told);
     }
 
+    fn has_clock(&self) -> bool {
+        self.0.device.has_clock()
+    }
+
+    fn let_go_later(&self, after: Duration, what: Box<dyn Send>) {
+        self.0.device.let_go_later(after, what);
+    }
+
     fn gathered_bytes(&self) -> u64 {
         let s = self.0.state.lock();
         s.bytes + s.spare_bytes

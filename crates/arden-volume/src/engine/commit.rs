@@ -2,9 +2,12 @@
 //! waits, and the next batch leaves as soon as the device has told of the one before it; elsewhere whoever comes first
 //! writes for all who wait. Refuses to know what those do who asked.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use arden_block::{Device, IoResult};
@@ -82,6 +85,14 @@ impl CommitLog for Batches {
             told(written.map_err(VolError::from));
         };
         self.device.write_durably_later(sealed.writes, Box::new(written));
+    }
+
+    fn pauses(&self) -> bool {
+        self.tells && self.device.has_clock()
+    }
+
+    fn end_later(&self, after: Duration, time: Box<dyn Send>) {
+        self.device.let_go_later(after, time);
     }
 
     fn abandoned() -> VolError {
@@ -167,6 +178,8 @@ mod tests {
     struct Slow {
         memory: MemDevice,
         batches: Mutex<Sender<Batch>>,
+        /// Where it has a clock: pauses, of which the test is the clock.
+        pauses: Option<Mutex<Vec<Box<dyn Send>>>>,
     }
 
     impl Device for Slow {
@@ -194,17 +207,27 @@ mod tests {
         fn write_durably_later(&self, writes: Vec<(u64, Vec<u8>)>, told: Written) {
             self.batches.lock().send((writes, told)).unwrap();
         }
+        fn has_clock(&self) -> bool {
+            self.pauses.is_some()
+        }
+        fn let_go_later(&self, _after: Duration, what: Box<dyn Send>) {
+            self.pauses.as_ref().unwrap().lock().push(what);
+        }
     }
 
     /// A volume whose first batches were written, and what it asks of its device from now on.
     fn volume() -> (Arc<Slow>, Arc<Volume>, Receiver<Batch>) {
+        volume_on(None)
+    }
+
+    fn volume_on(pauses: Option<Mutex<Vec<Box<dyn Send>>>>) -> (Arc<Slow>, Arc<Volume>, Receiver<Batch>) {
         let memory = MemDevice::new(8 << 20);
         Volume::format(&memory, "test", 0x77, arden_wire::FileTime(1)).unwrap();
         // With its root.
         let memory = Arc::new(memory);
         drop(Volume::open(memory.clone(), options()).unwrap());
         let (tx, rx) = channel();
-        let device = Arc::new(Slow { memory: MemDevice::holding(memory.content()), batches: Mutex::new(tx) });
+        let device = Arc::new(Slow { memory: MemDevice::holding(memory.content()), batches: Mutex::new(tx), pauses });
         let vol = Volume::open(device.clone(), options()).unwrap();
         (device, vol, rx)
     }
@@ -243,6 +266,76 @@ mod tests {
             assert_eq!(files.read("first"), b"first");
             assert_eq!(files.find("third").is_some(), has_third);
         }
+    }
+
+    /// Two clients that wait for each answer: one was told, and the other's change waits, on a device that took its time. And what
+    /// asks for a change.
+    fn in_a_pause() -> (Arc<Slow>, Arc<Volume>, Receiver<Batch>, Receiver<&'static str>, impl Fn(&'static str)) {
+        let (device, vol, batches) = volume_on(Some(Mutex::default()));
+        let (tell, told) = channel();
+        let owner = vol.clone();
+        let ask = move |name: &'static str| {
+            Files::new(&owner).write(name, name.as_bytes());
+            let tell = tell.clone();
+            owner.commit_later(owner.progress().0, Box::new(move |r| r.map(|()| tell.send(name).unwrap()).unwrap()));
+        };
+        ask("first");
+        let first = batches.try_recv().unwrap();
+        ask("second");
+        std::thread::sleep(Duration::from_millis(5));
+        write(&device, first);
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), ["first"]);
+        assert!(batches.try_recv().is_err(), "the next batch waits for the first client");
+        (device, vol, batches, told, ask)
+    }
+
+    fn end_pauses(device: &Slow) -> usize {
+        let ended = std::mem::take(&mut *device.pauses.as_ref().unwrap().lock());
+        ended.len()
+    }
+
+    #[test]
+    fn the_next_batch_has_the_changes_of_those_who_were_just_told() {
+        let (device, _vol, batches, told, ask) = in_a_pause();
+        ask("third");
+        let both = batches.try_recv().expect("nobody else is waited for");
+        // The time of the pause is over later.
+        assert_eq!(end_pauses(&device), 1);
+        assert!(batches.try_recv().is_err());
+        std::thread::sleep(Duration::from_millis(5));
+        write(&device, both);
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), ["second", "third"]);
+        // Both are waited for, and one comes.
+        ask("fourth");
+        assert!(batches.try_recv().is_err());
+        assert_eq!(end_pauses(&device), 1);
+        write(&device, batches.try_recv().expect("the other one does not come"));
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), ["fourth"]);
+    }
+
+    #[test]
+    fn a_pause_ends_with_its_time() {
+        let (device, vol, batches, told, ask) = in_a_pause();
+        assert_eq!(end_pauses(&device), 1);
+        write(&device, batches.try_recv().expect("it waited long enough"));
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), ["second"]);
+        // In vain: some batches leave at once. What nobody waits for any more is let go of by the time's end.
+        ask("third");
+        let third = batches.try_recv().unwrap();
+        ask("fourth");
+        write(&device, third);
+        write(&device, batches.try_recv().expect("no pause"));
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), ["third", "fourth"]);
+        assert_eq!((end_pauses(&device), vol.progress().0), (0, vol.progress().1));
+    }
+
+    #[test]
+    fn whoever_waits_in_a_pause_is_told_when_the_volume_is_dropped() {
+        let (device, vol, batches, told, ask) = in_a_pause();
+        drop((vol, ask));
+        assert_eq!(end_pauses(&device), 1);
+        write(&device, batches.try_recv().expect("what waits keeps the log"));
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), ["second"]);
     }
 
     #[test]

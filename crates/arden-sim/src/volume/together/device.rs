@@ -143,6 +143,10 @@ impl SpaceThread for InTurns {
     }
 
     /// Nobody else has room to give.
+    fn has_clock(&self) -> bool {
+        true
+    }
+
     fn ask_for_room(&self) -> bool {
         false
     }
