@@ -79,10 +79,7 @@ impl Buf {
         let class = class_of(len);
         let recycled = len <= RECYCLE_BYTES_MAX;
         let mem = recycled.then(|| with_list(1 << class, |list| list.take(class))).flatten().flatten();
-        let mem = mem.unwrap_or_else(|| {
-            let want = if recycled { 1 << class } else { len };
-            vec![0; want + ALIGN]
-        });
+        let mem = mem.unwrap_or_else(|| vec![0; Buf::memory_of(len) + ALIGN]);
         let start = mem.as_ptr().align_offset(ALIGN);
         debug_assert!(start < ALIGN && start + len <= mem.len());
         Buf { mem, start, len }
@@ -100,6 +97,22 @@ impl Buf {
         let mut b = Buf::new(data.len());
         b.copy_from_slice(data);
         b
+    }
+
+    /// The memory that a buffer of `len` bytes takes, but for what aligns it.
+    pub fn memory_of(len: usize) -> usize {
+        if len <= RECYCLE_BYTES_MAX { 1 << class_of(len) } else { len }
+    }
+
+    /// The memory that it takes, but for what aligns it; at least what `resize` takes.
+    pub fn memory(&self) -> usize {
+        self.mem.len() - ALIGN
+    }
+
+    /// From now on it has so many bytes; those that were not in it before are unspecified (but initialised).
+    pub fn resize(&mut self, len: usize) {
+        assert!(len <= self.memory(), "no room for it");
+        self.len = len;
     }
 
     /// Cuts the buffer to its first `len` bytes.
@@ -160,6 +173,11 @@ impl SharedBuf {
         SharedBuf { buf: self.buf.clone(), start: self.start + start, len }
     }
 
+    /// The whole buffer, where nobody else holds any of it.
+    pub fn into_whole(self) -> Option<Buf> {
+        Arc::try_unwrap(self.buf).ok()
+    }
+
     /// The bytes with one owner; copies when somebody else holds them.
     pub fn into_buf(self) -> Buf {
         if self.start == 0 {
@@ -185,6 +203,16 @@ impl Deref for SharedBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_buffer_that_is_used_again_has_the_new_length() {
+        let shared = Buf::copy_of(&[1; 5000]).share();
+        assert!(shared.clone().into_whole().is_none(), "somebody else reads it");
+        let mut again = shared.into_whole().unwrap();
+        assert_eq!((again.memory(), Buf::memory_of(5000)), (8192, 8192));
+        again.resize(8192);
+        assert_eq!((again.len(), &again[..2]), (8192, &[1, 1][..]));
+    }
 
     #[test]
     fn buffers_are_aligned_and_recycled() {

@@ -4,7 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{IoError, IoResult};
+use crate::{IoError, IoResult, SharedBuf};
 
 /// Whether a block, which lies at this offset of the device, holds what was written there.
 pub type Verify = Arc<dyn Fn(u64, &[u8]) -> bool + Send + Sync>;
@@ -24,6 +24,10 @@ pub trait Device: Send + Sync {
     fn size_bytes(&self) -> u64;
     fn read(&self, offset: u64, buf: &mut [u8]) -> IoResult<()>;
     fn write(&self, offset: u64, data: &[u8]) -> IoResult<()>;
+    /// As `write`, of memory that the device may share until it is done with it.
+    fn write_shared(&self, offset: u64, data: &SharedBuf) -> IoResult<()> {
+        self.write(offset, data)
+    }
     /// As `write`, of places that nobody else writes to meanwhile. The device may answer from memory and write a little later: reads
     /// see it, and a flush or a durable write has it before it returns.
     fn write_soon(&self, offset: u64, data: &[u8]) -> IoResult<()> {

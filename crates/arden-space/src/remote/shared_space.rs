@@ -125,6 +125,10 @@ impl<C: SpaceThread> SharedSpace<C> {
         call(&*self.thread, access, work).map_err(IoError::from)
     }
 
+    fn write_part(&self, at: u64, part: SharedBuf) -> IoResult<()> {
+        self.run_with_room(Access::Write(at), move |s| async move { s.write(at, part, false).await })
+    }
+
     /// The same for what may need slabs: in a full pool others are asked for theirs first.
     fn run_with_room<F, Fut>(&self, access: Access, work: F) -> IoResult<()>
     where
@@ -257,12 +261,17 @@ impl<C: SpaceThread> Device for SharedSpace<C> {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> IoResult<()> {
-        for (i, part) in data.chunks(CALL_BYTES_MAX).enumerate() {
-            let at = offset + (i * CALL_BYTES_MAX) as u64;
-            let shared = Buf::copy_of(part).share();
-            self.run_with_room(Access::Write(at), move |s| async move { s.write(at, shared, false).await })?;
-        }
-        Ok(())
+        let places = (offset..).step_by(CALL_BYTES_MAX);
+        data.chunks(CALL_BYTES_MAX)
+            .zip(places)
+            .try_for_each(|(part, at)| self.write_part(at, Buf::copy_of(part).share()))
+    }
+
+    fn write_shared(&self, offset: u64, data: &SharedBuf) -> IoResult<()> {
+        (0..data.len()).step_by(CALL_BYTES_MAX).try_for_each(|from| {
+            let part = data.slice(from, CALL_BYTES_MAX.min(data.len() - from));
+            self.write_part(offset + from as u64, part)
+        })
     }
 
     fn flush(&self) -> IoResult<()> {

@@ -20,15 +20,13 @@ use std::{
 };
 
 use arden_block::{
-    Device, IoError, IoResult, Redundant, Thin, Verify, check_range,
+    Buf, Device, IoError, IoResult, Redundant, SharedBuf, Thin, Verify, check_range,
     device::{ParityMismatches, Written},
 };
 use arden_lock::{Condvar, Mutex, MutexGuard, ranks, thread};
 
 /// What disks write at least, to be expected: 1 GiB/s.
 const BYTES_A_MICROSECOND: u64 = 1 << 10;
-/// A buffer is used again for what is at least a so much smaller part of it.
-const SPARE_PART: usize = 2;
 /// Threads that bring to the device what was gathered.
 const WRITERS: usize = 3;
 /// How long a writer sleeps after a failure, and how long it waits for work before it gives memory back.
@@ -47,7 +45,7 @@ pub enum Writers {
 /// One write that has not reached the device.
 struct Gathered {
     number: u64,
-    bytes: Arc<Vec<u8>>,
+    bytes: SharedBuf,
 }
 
 /// A durable write that waits for those with lower numbers.
@@ -65,6 +63,7 @@ struct Waiting {
     queue: VecDeque<(u64, u64)>,
     under_way: BTreeSet<u64>,
     next: u64,
+    /// The memory that they take.
     bytes: u64,
     /// The last write that was tried failed.
     failed: bool,
@@ -72,7 +71,7 @@ struct Waiting {
     /// Pieces of the device that it has room for.
     held: BTreeSet<u64>,
     /// Buffers for the next writes: fresh memory costs a page fault for each page.
-    spare: Vec<Vec<u8>>,
+    spare: Vec<Buf>,
     spare_bytes: u64,
     /// Threads that write, by what they are, and how many were started.
     writers: Vec<ThreadId>,
@@ -95,22 +94,22 @@ impl Waiting {
     }
 
     /// Takes a write from the queue.
-    fn take(&mut self, index: usize) -> Option<(u64, u64, Arc<Vec<u8>>)> {
+    fn take(&mut self, index: usize) -> Option<(u64, u64, SharedBuf)> {
         let (number, offset) = self.queue.remove(index)?;
         self.under_way.insert(number);
         Some((number, offset, self.writes[&offset].bytes.clone()))
     }
 
-    /// A spare buffer for so many bytes, unless the last one is far larger.
-    fn take_spare(&mut self, len: usize) -> Option<Vec<u8>> {
-        let spare = self.spare.pop_if(|spare| spare.capacity() / SPARE_PART <= len)?;
-        self.spare_bytes -= spare.capacity() as u64;
+    /// A spare buffer for so many bytes, where the last one is as large as a new one.
+    fn take_spare(&mut self, len: usize) -> Option<Buf> {
+        let spare = self.spare.pop_if(|spare| spare.memory() == Buf::memory_of(len))?;
+        self.spare_bytes -= spare.memory() as u64;
         Some(spare)
     }
 
     /// Keeps a buffer, where all of them take no more than `bytes_max`.
-    fn keep_spare(&mut self, spare: Vec<u8>, bytes_max: u64) {
-        let more = spare.capacity() as u64;
+    fn keep_spare(&mut self, spare: Buf, bytes_max: u64) {
+        let more = spare.memory() as u64;
         if self.bytes + self.spare_bytes + more <= bytes_max {
             self.spare_bytes += more;
             self.spare.push(spare);
@@ -231,9 +230,10 @@ impl Gathering {
     /// False where it is not gathered.
     fn gather(self: &Arc<Gathering>, offset: u64, data: &[u8]) -> bool {
         let (len, room) = (data.len() as u64, self.room());
+        let memory = Buf::memory_of(data.len()) as u64;
         let mut s = self.state.lock();
         let refused = s.failed
-            || s.bytes + len > room
+            || s.bytes + memory > room
             || !self.pieces(offset, len).all(|piece| s.held.contains(&piece))
             || s.overlapping(offset, len).is_some();
         if refused || len == 0 || !self.has_writers(&mut s) {
@@ -241,17 +241,17 @@ impl Gathering {
         }
         let spare = s.take_spare(data.len());
         // Others need not wait for the copy.
-        s.bytes += len;
+        s.bytes += memory;
         drop(s);
-        let mut bytes = spare.unwrap_or_default();
-        bytes.clear();
-        bytes.extend_from_slice(data);
+        let mut bytes = spare.unwrap_or_else(|| Buf::new(data.len()));
+        bytes.resize(data.len());
+        bytes.copy_from_slice(data);
         let mut s = self.state.lock();
         // What is nobody's yet is written by one at a time.
         let number = s.next;
         s.next += 1;
         s.queue.push_back((number, offset));
-        s.writes.insert(offset, Gathered { number, bytes: Arc::new(bytes) });
+        s.writes.insert(offset, Gathered { number, bytes: bytes.share() });
         self.count.store(s.writes.len(), Ordering::Release);
         drop(s);
         self.work.notify_one();
@@ -303,17 +303,17 @@ impl Gathering {
     }
 
     /// Writes what was taken from the queue. Where that fails it is in the queue again.
-    fn write_taken(&self, (number, offset, bytes): (u64, u64, Arc<Vec<u8>>)) -> IoResult<()> {
-        let written = self.device.write(offset, &bytes);
+    fn write_taken(&self, (number, offset, bytes): (u64, u64, SharedBuf)) -> IoResult<()> {
+        let written = self.device.write_shared(offset, &bytes);
         let mut s = self.state.lock();
         s.under_way.remove(&number);
         s.failed = written.is_err();
         let (due, answer) = match written {
             Ok(()) => {
                 s.writes.remove(&offset);
-                s.bytes -= bytes.len() as u64;
+                s.bytes -= Buf::memory_of(bytes.len()) as u64;
                 self.count.store(s.writes.len(), Ordering::Release);
-                if let (Writers::Own, Ok(spare)) = (self.by, Arc::try_unwrap(bytes)) {
+                if let (Writers::Own, Some(spare)) = (self.by, bytes.into_whole()) {
                     s.keep_spare(spare, self.bytes_max());
                 }
                 (s.due(), Ok(()))
