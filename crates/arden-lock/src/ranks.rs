@@ -121,6 +121,7 @@ ranks! {
     1840 WalState "Wal::state";
     1860 VolumeSuperblock "Checkpoints::superblock";
     1880 Housekeeping "Wakeup::asked";
+    1885 ChangedRows "Turns::state";
     1890 SpareMemory "SpareMemory";
     1895 GatheredWrites "Gathering::state";
     1900 MemDevice "MemDevice::bytes";
