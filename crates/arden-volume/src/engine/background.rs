@@ -7,7 +7,7 @@ use std::sync::{Arc, atomic::Ordering};
 use arden_lock::thread;
 
 use crate::{
-    disk::error::{VolError, VolResult},
+    disk::error::{LastError, VolError, VolResult},
     engine::{checkpoint::STREAMS_ALLOCATED_EARLY, owner::Engine},
 };
 
@@ -39,7 +39,7 @@ pub fn start_housekeeping(engine: &Arc<Engine>) -> VolResult<()> {
     let (weak, wakeup) = (Arc::downgrade(engine), engine.wakeup.clone());
     let (interval, rest) = (engine.options.commit_interval, engine.options.give_back_after);
     let (mut rested, mut synced) = (thread::now(), thread::now());
-    let mut rests = Rests::default();
+    let (mut rests, mut last_error) = (Rests::default(), LastError::default());
     let run = move || {
         while let Some(checkpoint) = wakeup.wait(interval) {
             let Some(engine) = weak.upgrade() else { return };
@@ -76,9 +76,12 @@ pub fn start_housekeeping(engine: &Arc<Engine>) -> VolResult<()> {
                 engine.give_back();
             }
             match done {
-                Ok(()) => {}
+                // What does less fails less.
+                Ok(()) if !checkpoint => {}
+                Ok(()) => _ = last_error.is_new(None),
                 Err(VolError::Failed) => return,
-                Err(e) => tracing::warn!("volume: {e}"),
+                Err(e) if last_error.is_new(Some(e)) => tracing::warn!("volume: {e}"),
+                Err(_) => {}
             }
         }
     };

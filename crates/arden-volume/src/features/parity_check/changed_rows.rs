@@ -10,7 +10,7 @@ use arden_lock::{Condvar, Mutex, ranks, thread};
 
 use super::{even_rows, has_parity};
 use crate::{
-    disk::error::{VolError, VolResult},
+    disk::error::{LastError, VolError, VolResult},
     engine::owner::Engine,
 };
 
@@ -104,17 +104,6 @@ pub struct ChangedRows {
     turns: Arc<Turns>,
 }
 
-/// What the thread could not do when it tried last.
-#[derive(Default)]
-struct Trouble(Option<VolError>);
-
-impl Trouble {
-    /// Whether it is another than the last time: it is told of then. A pool that has ended stays so until the volume is closed.
-    fn is_new(&mut self, now: Option<VolError>) -> bool {
-        std::mem::replace(&mut self.0, now) != now
-    }
-}
-
 fn rest_after(walk: Duration) -> Duration {
     INTERVAL.max(walk * REST_TIMES)
 }
@@ -142,7 +131,7 @@ impl ChangedRows {
         }
         let (weak, turns) = (Arc::downgrade(self), self.turns.clone());
         let run = move || {
-            let (mut rest, mut trouble) = (INTERVAL, Trouble::default());
+            let (mut rest, mut trouble) = (INTERVAL, LastError::default());
             // The turn ends last: when nothing of the volume is in use here any more.
             while let Some(turn) = turns.take_after(rest) {
                 let Some(me) = weak.upgrade() else { return };
@@ -417,12 +406,8 @@ mod tests {
     }
 
     #[test]
-    fn a_long_walk_is_followed_by_a_longer_rest_and_trouble_is_told_of_once() {
+    fn a_long_walk_is_followed_by_a_longer_rest() {
         assert_eq!(rest_after(Duration::from_millis(30)), INTERVAL);
         assert_eq!(rest_after(Duration::from_secs(60)), Duration::from_secs(600));
-        let mut trouble = Trouble::default();
-        let gone = Some(VolError::Io(IoError::Gone));
-        let told = [None, gone, gone, gone, None, gone].map(|now| trouble.is_new(now));
-        assert_eq!(told, [false, true, false, false, true, true]);
     }
 }
