@@ -72,8 +72,8 @@ ranks! {
     740 LargeBuffer "Peer::large, Backlog::spare, Returned";
     800 LogLines "Server::told_limits, LogLimit, RareWarning";
     900 Volumes "Volumes::open";
+    910 LeavingVolumes "Volumes::leaving";
     920 VolumeScrubs "Volumes::scrubs";
-    940 ScrubThread "Scrubbing::thread";
     960 ScrubReport "Scrubbing::found";
     1000 Past "Fs::past";
     1010 Listing "Open::listing";
@@ -122,6 +122,7 @@ ranks! {
     1840 WalState "Wal::state";
     1860 VolumeSuperblock "Checkpoints::superblock";
     1880 Housekeeping "Wakeup::asked";
+    1885 ChangedRows "Turns::state";
     1890 SpareMemory "SpareMemory";
     1895 GatheredWrites "Gathering::state";
     1900 MemDevice "MemDevice::bytes";

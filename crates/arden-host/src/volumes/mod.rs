@@ -12,7 +12,7 @@ mod snapshots;
 mod upkeep;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::Path,
     sync::{
@@ -65,11 +65,29 @@ pub struct Volumes {
     pools: Arc<Pools>,
     /// By the key of their names. The lock is held while a volume is opened, so that it is opened once.
     open: Mutex<BTreeMap<String, Open>, ranks::Volumes>,
+    /// Keys of those that are being forgotten or deleted: nobody opens them again.
+    leaving: Mutex<BTreeSet<String>, ranks::LeavingVolumes>,
     /// The present or last scrub of each.
     scrubs: Mutex<BTreeMap<String, Arc<Scrubbing>>, ranks::VolumeScrubs>,
     /// Blocks of files in memory, of all volumes.
     blocks: Arc<BlockCache>,
     stopped: AtomicBool,
+}
+
+/// Until it goes, a volume is being forgotten or deleted.
+struct Leaving<'a> {
+    volumes: &'a Volumes,
+    key: String,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.volumes.leaving.lock().remove(&self.key);
+    }
+}
+
+fn leaves(name: &str) -> AdminError {
+    AdminError::new(ErrorKind::Conflict, format!("volume {name:?} is being closed"), "try again when it is")
 }
 
 /// How long giving space back waits for the table of volumes.
@@ -113,6 +131,7 @@ impl Volumes {
             state,
             pools,
             open: Mutex::default(),
+            leaving: Mutex::default(),
             scrubs: Mutex::default(),
             blocks,
             stopped: AtomicBool::new(false),
@@ -196,6 +215,9 @@ impl Volumes {
         let record = self.record(name)?;
         if self.is_stopped() {
             return Err(AdminError::failed("the daemon is stopping", ""));
+        }
+        if self.leaving.lock().contains(&key(name)) {
+            return Err(leaves(name));
         }
         if let Some(o) = open.get(&key(name)) {
             return Ok((o.volume.clone(), o.handles.clone()));
@@ -295,6 +317,27 @@ impl Volumes {
                 tracing::error!(volume = name, "not closed cleanly: {e}");
             }
         }
+    }
+
+    /// Takes a volume out of the table of those that are open, if it is there. While it leaves nobody opens it, and no scrub of it begins.
+    ///
+    /// # Errors
+    /// A conflict: it leaves already.
+    fn take_out(&self, name: &str) -> Result<(Option<Open>, Leaving<'_>)> {
+        let mut open = self.open.lock();
+        if !self.leaving.lock().insert(key(name)) {
+            return Err(leaves(name));
+        }
+        Ok((open.remove(&key(name)), Leaving { volumes: self, key: key(name) }))
+    }
+
+    /// Nothing of a volume that leaves is known any more.
+    fn forget_record(&self, _leaving: &Leaving<'_>, name: &str) -> Result<()> {
+        self.scrubs.lock().remove(&key(name));
+        self.state.change(|s| {
+            s.volumes.remove(&key(name));
+            Ok(())
+        })
     }
 
     fn shares_of(&self, name: &str) -> Vec<String> {
@@ -423,16 +466,13 @@ impl VolumeAdmin for Volumes {
     fn forget_volume(&self, name: &str) -> Result<()> {
         self.record(name)?;
         self.check_unshared(name)?;
-        self.end_scrub(name);
         // Others are found and opened while it closes.
-        let removed = self.open.lock().remove(&key(name));
+        let (removed, leaving) = self.take_out(name)?;
+        self.end_scrub(name);
         if let Some(open) = removed {
             open.volume.close().map_err(|e| refusal(name, e))?;
         }
-        self.state.change(|s| {
-            s.volumes.remove(&key(name));
-            Ok(())
-        })
+        self.forget_record(&leaving, name)
     }
 
     fn change_volume(&self, name: &str, change: &VolumeChange) -> Result<VolumeInfo> {

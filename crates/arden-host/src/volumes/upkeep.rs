@@ -3,7 +3,6 @@
 use arden_admin::{
     AdminError, ErrorKind,
     error::Result,
-    names::key,
     volume::{AccessPolicy, NewRepair, ShortNamePolicy, VolumeChange, VolumeInfo, VolumeRepair},
 };
 use arden_volume::{FileDevice, LastAccess, ShortNames, Superblock};
@@ -100,8 +99,8 @@ impl Volumes {
     pub(super) fn delete(&self, name: &str) -> Result<()> {
         let record = self.record(name)?;
         self.check_unshared(name)?;
+        let (opened, leaving) = self.take_out(name)?;
         self.end_scrub(name);
-        let opened = self.open.lock().remove(&key(name));
         match opened {
             Some(open) => open.volume.destroy(),
             None => {
@@ -111,9 +110,6 @@ impl Volumes {
             }
         }
         .map_err(|e| refusal(&record.device(), e))?;
-        self.state.change(|s| {
-            s.volumes.remove(&key(name));
-            Ok(())
-        })
+        self.forget_record(&leaving, name)
     }
 }

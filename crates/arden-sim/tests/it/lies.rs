@@ -393,7 +393,7 @@ fn one_disk_of_three_copies_may_lie_beside_everything() {
 
 #[test]
 fn one_disk_of_parity_may_lie_beside_everything() {
-    run(Layout::Parity, 4, 16);
+    run(Layout::Parity, 4, 32);
 }
 
 #[test]

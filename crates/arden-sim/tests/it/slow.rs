@@ -1,10 +1,10 @@
-//! A disk that answers far slower than its peers: the pool says so and reads from the others.
+//! A disk that answers far slower than its peers: the pool says so and reads from the others. How long writes wait for a scrub.
 
 use std::rc::Rc;
 
 use arden_block::sim::{Faults, SimDisk};
 use arden_block::{BLOCK_BYTES, BlockDevice, Buf, Rt};
-use arden_space::{CreateOptions, Layout, Pool, Provision};
+use arden_space::{CreateOptions, Layout, Pool, PoolConfig, Provision};
 
 #[test]
 fn a_slow_disk_of_a_mirror_is_reported_and_spared_reads_until_it_recovers() {
@@ -45,6 +45,38 @@ fn a_slow_disk_of_a_mirror_is_reported_and_spared_reads_until_it_recovers() {
         let before = all[1].counters().reads;
         read(200).await;
         assert!(all[1].counters().reads > before + 50, "it is read again");
+    })
+    .unwrap();
+}
+
+/// A scrub reads a region step by step: a write to it waits for one step, not for all of them.
+#[test]
+fn a_write_waits_for_a_step_of_a_scrub() {
+    const LATE_NS: u64 = 1_000_000;
+    let disks: Vec<SimDisk> = (0..2).map(|i| SimDisk::new(&format!("d{i}"), 64 << 20, 40 + i)).collect();
+    let rt = Rt::virtual_clock(2);
+    let (all, clock) = (disks.clone(), rt.clone());
+    rt.block_on(async move {
+        let devices: Vec<Rc<dyn BlockDevice>> = all.iter().map(|d| d.attach(&clock)).collect();
+        let config = PoolConfig { tick_ms: 1_000_000, busy_ms: 0, ..PoolConfig::default() };
+        let options = CreateOptions { slab_bytes: Some(4 << 20), config };
+        let pool = Pool::create(&clock, "p", devices, Vec::new(), options).await.unwrap();
+        let space = pool.create_space("s", Layout::Mirror2, None, 4096, 1 << 20, Provision::Fixed).await.unwrap();
+        space.write(0, Buf::zeroed(1 << 20).share(), false).await.unwrap();
+        let late = Faults { latency_min_ns: LATE_NS, latency_max_ns: LATE_NS, ..Faults::default() };
+        all.iter().for_each(|d| d.set_faults(late.clone()));
+        let scrubbed = pool.clone();
+        clock.spawn(async move {
+            let report = scrubbed.scrub().await.unwrap();
+            assert_eq!((report.undecided, report.lost), (0, 0));
+        });
+        clock.sleep_ns(2 * LATE_NS).await;
+        for i in 0..4 {
+            let before = clock.now_ns();
+            space.write(i * (256 << 10), Buf::zeroed(4096).share(), false).await.unwrap();
+            let waited = clock.now_ns() - before;
+            assert!(waited < 8 * LATE_NS, "a write waited for {waited} ns");
+        }
     })
     .unwrap();
 }

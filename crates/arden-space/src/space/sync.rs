@@ -1,8 +1,10 @@
 //! Bringing regions of mirrors and slots of parity up to date, where copies missed something or a crash may have left them
 //! different.
 
+use std::ops::Range;
+
 use arden_block::sync::join_all;
-use arden_block::{BLOCK_BYTES, LocalFuture, SharedBuf};
+use arden_block::{BLOCK_BYTES, Buf, LocalFuture, SharedBuf};
 
 use crate::base::error::{SpaceError, SpaceResult};
 use crate::base::lock::RangeGuard;
@@ -10,6 +12,11 @@ use crate::map::pool_map::UNWRITTEN;
 use crate::pool::open_pool::GroupRt;
 use crate::space::mirror::pieces;
 use crate::space::open_space::{Part, Space};
+
+/// Runs of blocks of one region that are copied at once.
+const AT_ONCE: usize = 8;
+/// A region of which only some blocks are copied is locked in so many parts, one at a time: writes to it wait for no more.
+const WINDOWS: u64 = 4;
 
 /// How often somebody looks whether the readers of a slot have left.
 const LOOK_NS: u64 = 100_000;
@@ -19,20 +26,73 @@ impl Space {
     /// nobody can tell which is right, the first goes over all others where a crash may have left them different.
     pub(crate) async fn sync_region(&self, group: usize, bit: usize, equalize: bool) -> SpaceResult<()> {
         let part = self.region(group, bit);
-        let _guard = self.lock_part(&part).await;
-        self.pool.alive()?;
-        let Some(rt) = self.rt.group_rt(group) else { return Ok(()) };
-        if equalize && rt.regions.is_suspect(bit) {
-            return self.equalize(&rt, part, bit).await;
+        {
+            let _guard = self.lock_part(&part).await;
+            self.pool.alive()?;
+            let Some(rt) = self.rt.group_rt(group) else { return Ok(()) };
+            if equalize && rt.regions.is_suspect(bit) {
+                return self.equalize(&rt, part, bit).await;
+            }
+            if !self.needs_sync(group) {
+                return Ok(());
+            }
+            if rt.regions.missed(bit).is_none() && self.sync_part(part, false).await? {
+                return Ok(());
+            }
         }
-        if !self.needs_sync(group) {
+        let window_bytes = (self.rt.shape.region_bytes / WINDOWS / BLOCK_BYTES).max(1) * BLOCK_BYTES;
+        for at in (0..part.len).step_by(window_bytes as usize) {
+            let len = window_bytes.min(part.len - at);
+            self.sync_window(bit, part.at, Part { at: part.at + at, len, ..part }).await?;
+        }
+        Ok(())
+    }
+
+    /// Brings a part of a region that begins at `region_at` up to date. Writes elsewhere in the region go on meanwhile: they reach the disks
+    /// that have returned, too.
+    async fn sync_window(&self, bit: usize, region_at: u64, window: Part) -> SpaceResult<()> {
+        let first = (window.at - region_at) / BLOCK_BYTES;
+        let missed = || match self.rt.group_rt(window.group) {
+            Some(rt) => rt.regions.missed_within(bit, first..first + window.len / BLOCK_BYTES),
+            None => Some(Vec::new()),
+        };
+        // Whoever writes there is not waited for.
+        if missed().is_some_and(|runs| runs.is_empty()) {
             return Ok(());
         }
-        // Not what nobody wrote meanwhile: a copy that was good may be the only one, if the disk that is copied from lies.
-        let Some(runs) = rt.regions.missed(bit) else { return self.sync_pieces(part, false).await };
-        for run in runs {
-            let (at, len) = (part.at + run.start * BLOCK_BYTES, (run.end - run.start) * BLOCK_BYTES);
-            self.sync_pieces(Part { at, len, ..part }, false).await?;
+        let _guard = self.lock_part(&window).await;
+        self.pool.alive()?;
+        if self.rt.group_rt(window.group).is_none() || !self.needs_sync(window.group) {
+            return Ok(());
+        }
+        let Some(runs) = missed() else { return self.sync_pieces(window, false).await };
+        let part_of = |run: &Range<u64>| Part {
+            at: region_at + run.start * BLOCK_BYTES,
+            len: (run.end - run.start) * BLOCK_BYTES,
+            ..window
+        };
+        self.sync_runs(runs.iter().map(part_of).collect()).await
+    }
+
+    /// Copies parts of a window, in order, with one read. Blocks between them are not written: nobody wrote those while the disk was away, and its
+    /// copy may be the only good one, if the disk that is copied from lies.
+    async fn sync_runs(&self, runs: Vec<Part>) -> SpaceResult<()> {
+        let (Some(first), Some(last)) = (runs.first().copied(), runs.last()) else { return Ok(()) };
+        let all = Part { len: last.at + last.len - first.at, ..first };
+        let read = if runs.len() > 1 { self.read_any_copy(all, |_| true).await.ok() } else { None };
+        let read = read.map(Buf::share);
+        let copy = |run: Part| -> LocalFuture<SpaceResult<()>> {
+            let (me, read) = (self.clone(), read.clone());
+            Box::pin(async move {
+                match read {
+                    Some(b) => me.write_stale(run, &b.slice((run.at - first.at) as usize, run.len as usize)).await,
+                    // Something there cannot be read, what lies between perhaps.
+                    None => me.sync_pieces(run, false).await,
+                }
+            })
+        };
+        for some in runs.chunks(AT_ONCE) {
+            join_all(some.iter().copied().map(copy).collect()).await.into_iter().collect::<SpaceResult<()>>()?;
         }
         Ok(())
     }
@@ -65,18 +125,26 @@ impl Space {
     }
 
     async fn sync_pieces(&self, part: Part, equalize: bool) -> SpaceResult<()> {
-        if !self.sync_part(part, equalize).await? {
-            // No copy is whole: piece by piece, from wherever each can be read.
-            for at in (0..part.len).step_by(BLOCK_BYTES as usize) {
-                let whole = self.sync_part(Part { at: part.at + at, len: BLOCK_BYTES, ..part }, equalize).await?;
-                // A block that no disk can read is lost, and the others are made equal. One whose disks are away is
-                // there again with them: until then nothing can be said of it.
-                if !whole && !self.group_serves(part.group) {
-                    return Err(SpaceError::Offline);
-                }
-            }
+        if self.sync_part(part, equalize).await? {
+            return Ok(());
+        }
+        // No copy is whole: piece by piece, from wherever each can be read.
+        let blocks: Vec<u64> = (part.at..part.at + part.len).step_by(BLOCK_BYTES as usize).collect();
+        for some in blocks.chunks(AT_ONCE) {
+            let sync = |&at: &u64| -> LocalFuture<SpaceResult<()>> {
+                let me = self.clone();
+                Box::pin(async move { me.sync_block(Part { at, len: BLOCK_BYTES, ..part }, equalize).await })
+            };
+            join_all(some.iter().map(sync).collect()).await.into_iter().collect::<SpaceResult<()>>()?;
         }
         Ok(())
+    }
+
+    /// A block that no disk can read is lost, and the others are made equal. One whose disks are away is
+    /// there again with them: until then nothing can be said of it.
+    async fn sync_block(&self, block: Part, equalize: bool) -> SpaceResult<()> {
+        let whole = self.sync_part(block, equalize).await?;
+        if whole || self.group_serves(block.group) { Ok(()) } else { Err(SpaceError::Offline) }
     }
 
     /// What is read from now on has to be there after the next crash too, whichever disk that

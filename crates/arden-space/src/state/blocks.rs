@@ -10,8 +10,8 @@ const ROWS_MAX: usize = 64 << 10;
 /// How often a row is told of that stays wrong: what nothing vouches for waits for a scrub.
 const TELLINGS_MAX: u8 = 3;
 
-/// Rows, each by the number of its first data block in the space, and how often it was told of.
-type Rows = RefCell<BTreeMap<u64, u8>>;
+/// Rows, each by the number of its first data block in the space.
+type Rows = RefCell<BTreeSet<u64>>;
 
 /// Blocks with a record in the live part of the log: they may not be written past it.
 #[derive(Default)]
@@ -77,6 +77,8 @@ pub(crate) struct DoubtedRows {
     wrong: Rows,
     /// Told of last: looked at again when the next are asked for.
     told: Rows,
+    /// How often rows were told of that have not been seen to fit since, however often they were changed meanwhile.
+    tellings: RefCell<BTreeMap<u64, u8>>,
     forgotten: Cell<u64>,
 }
 
@@ -85,16 +87,16 @@ impl DoubtedRows {
     pub(crate) fn note(&self, rows: impl Iterator<Item = u64>) {
         let mut doubted = self.doubted.borrow_mut();
         for row in rows {
-            if doubted.len() < ROWS_MAX || doubted.contains_key(&row) {
-                doubted.insert(row, 0);
+            if doubted.len() < ROWS_MAX || doubted.contains(&row) {
+                doubted.insert(row);
             } else {
-                self.forgotten.set(self.forgotten.get() + 1);
+                self.forget(1);
             }
         }
     }
 
     pub(crate) fn is_doubted(&self, row: u64) -> bool {
-        self.doubted.borrow().contains_key(&row)
+        self.doubted.borrow().contains(&row)
     }
 
     #[cfg(test)]
@@ -107,14 +109,18 @@ impl DoubtedRows {
         self.doubted.borrow().len() > ROWS_MAX / 2
     }
 
-    /// Rows of which there was no room to remember them, since that was last asked.
+    fn forget(&self, rows: u64) {
+        self.forgotten.set(self.forgotten.get() + rows);
+    }
+
+    /// Rows of which there was no room to remember them, or that stayed wrong, since that was last asked.
     pub(crate) fn take_forgotten(&self) -> u64 {
         self.forgotten.take()
     }
 
     /// The next rows to look at, of a round that goes on at `from`. None: the round is at its end.
     pub(crate) fn next(&self, from: &mut u64, max: usize) -> Vec<u64> {
-        let rows: Vec<u64> = self.doubted.borrow().range(*from..).take(max).map(|(row, _)| *row).collect();
+        let rows: Vec<u64> = self.doubted.borrow().range(*from..).take(max).copied().collect();
         *from = rows.last().map_or(0, |row| row + 1);
         rows
     }
@@ -122,36 +128,54 @@ impl DoubtedRows {
     /// Its parity fits, or nothing is there any more.
     pub(crate) fn fits(&self, row: u64) {
         self.doubted.borrow_mut().remove(&row);
+        self.wrong.borrow_mut().remove(&row);
+        self.tellings.borrow_mut().remove(&row);
     }
 
     pub(crate) fn is_wrong(&self, row: u64) {
-        let Some(tellings) = self.doubted.borrow_mut().remove(&row) else { return };
+        if !self.doubted.borrow_mut().remove(&row) {
+            return;
+        }
+        if let Some(tellings) = self.tellings.borrow_mut().get_mut(&row).filter(|n| **n >= TELLINGS_MAX) {
+            // Once for each.
+            self.forget(u64::from(*tellings == TELLINGS_MAX));
+            *tellings = TELLINGS_MAX + 1;
+            return;
+        }
         let mut wrong = self.wrong.borrow_mut();
         if wrong.len() < ROWS_MAX {
-            wrong.insert(row, tellings);
+            wrong.insert(row);
         } else {
-            self.forgotten.set(self.forgotten.get() + 1);
+            self.forget(1);
         }
     }
 
     /// Those that were told of have been mended by now, or could not be.
     pub(crate) fn look_again(&self) {
-        let mut doubted = self.doubted.borrow_mut();
-        for (row, tellings) in self.told.take().into_iter().filter(|(_, tellings)| *tellings < TELLINGS_MAX) {
-            doubted.entry(row).or_insert(tellings);
-        }
+        self.doubted.borrow_mut().append(&mut self.told.borrow_mut());
     }
 
     /// Those found wrong.
     pub(crate) fn take_wrong(&self) -> Vec<u64> {
         let wrong = self.wrong.take();
-        self.told.borrow_mut().extend(wrong.iter().map(|(row, tellings)| (*row, tellings + 1)));
-        wrong.into_keys().collect()
+        let mut tellings = self.tellings.borrow_mut();
+        if tellings.len() + wrong.len() > ROWS_MAX {
+            tellings.retain(|_, n| *n < TELLINGS_MAX);
+        }
+        for row in &wrong {
+            if tellings.len() < ROWS_MAX || tellings.contains_key(row) {
+                *tellings.entry(*row).or_insert(0) += 1;
+            }
+        }
+        self.told.borrow_mut().extend(&wrong);
+        wrong.into_iter().collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
+
     use super::*;
 
     #[test]
@@ -171,7 +195,30 @@ mod tests {
             assert!(rows.is_empty(), "nobody looks while it is being mended");
             rows.look_again();
         }
-        assert!(rows.is_empty());
+        // The last look tells whether it was mended at last.
+        assert!(!rows.is_empty());
+        rows.is_wrong(5);
+        assert_eq!((rows.take_wrong(), rows.take_forgotten()), (vec![], 1));
+    }
+
+    #[test]
+    fn a_row_that_is_changed_again_and_again_while_it_stays_wrong_is_told_of_no_more_often() {
+        let rows = DoubtedRows::default();
+        let mut told = 0;
+        for _ in 0..10 {
+            rows.note(iter::once(5));
+            rows.is_wrong(5);
+            rows.note(iter::once(5));
+            told += rows.take_wrong().len();
+            rows.note(iter::once(5));
+            rows.look_again();
+        }
+        assert_eq!((told, rows.take_forgotten()), (usize::from(TELLINGS_MAX), 1));
+        // Once it fits, it counts as any other.
+        rows.fits(5);
+        rows.note(iter::once(5));
+        rows.is_wrong(5);
+        assert_eq!(rows.take_wrong(), [5]);
     }
 
     #[test]

@@ -106,15 +106,21 @@ impl Regions {
 
     /// Blocks of a region, as runs, that columns may have missed. None: any.
     pub(crate) fn missed(&self, bit: usize) -> Option<Vec<Range<u64>>> {
+        self.missed_within(bit, 0..u64::MAX)
+    }
+
+    /// The same, of some blocks of the region.
+    pub(crate) fn missed_within(&self, bit: usize, within: Range<u64>) -> Option<Vec<Range<u64>>> {
         let Missed::Since { whole, blocks } = &*self.missed.borrow() else { return None };
         if whole.get(bit) {
             return None;
         }
         let mut runs: Vec<Range<u64>> = Vec::new();
-        for block in blocks.get(&(bit as u32)).map_or_else(Vec::new, Bitmap::ones) {
+        let missed = blocks.get(&(bit as u32)).map_or_else(Vec::new, Bitmap::ones);
+        for block in missed.into_iter().map(|b| b as u64).filter(|b| within.contains(b)) {
             match runs.last_mut() {
-                Some(run) if run.end == block as u64 => run.end += 1,
-                _ => runs.push(block as u64..block as u64 + 1),
+                Some(run) if run.end == block => run.end += 1,
+                _ => runs.push(block..block + 1),
             }
         }
         Some(runs)
@@ -298,6 +304,7 @@ mod tests {
         r.note_missed(32..33, 16);
         assert_eq!(r.missed(0), Some(vec![9..10, 14..16]));
         assert_eq!(r.missed(1), Some(vec![0..2, 4..5]));
+        assert_eq!(r.missed_within(1, 1..5), Some(vec![1..2, 4..5]));
         assert_eq!(r.missed(2), None, "it was dirty then");
         assert_eq!(r.missed(3), Some(vec![]));
         r.note_missed(16..32, 16);

@@ -67,31 +67,17 @@ impl Pool {
 
 impl Space {
     async fn scrub_mirror(&self, group: usize, report: &mut ScrubReport) -> SpaceResult<()> {
-        let shape = self.rt.shape;
-        for bit in 0..shape.dirty_bits() {
+        for bit in 0..self.rt.shape.dirty_bits() {
             let started = self.pool.0.rt.now_ns();
-            let at = bit as u64 * shape.region_bytes;
-            let part = Part { group, at, len: shape.region_bytes.min(shape.group_bytes - at), from: 0 };
-            let start = group as u64 * shape.group_bytes + at;
-            {
-                let _guard = self.rt.locks.lock(start, start + part.len).await;
-                self.pool.alive()?;
-                if self.rt.group_rt(group).is_none() {
-                    // Given back meanwhile.
-                    return Ok(());
-                }
-                self.scrub_region(part, report).await?;
-            }
+            self.scrub_region(self.region(group, bit), report).await?;
             self.pool.throttle(started).await?;
         }
         Ok(())
     }
 
+    /// Step by step, so that writes to the region do not wait for all of it.
     async fn scrub_region(&self, part: Part, report: &mut ScrubReport) -> SpaceResult<()> {
         let copies = self.rt.shape.layout.copies();
-        // Nothing is written to a group that waits for its disks. What a crash left different in it is made equal
-        // when they are back: until then it says nothing.
-        let waits = !self.group_serves(part.group);
         // Piece by piece: which copies there are differs from column to column.
         let mut steps = Vec::new();
         for p in pieces(&self.rt.shape, part.at, part.len) {
@@ -103,6 +89,15 @@ impl Space {
             }
         }
         while let Some(step) = steps.pop() {
+            let _guard = self.lock_part(&step).await;
+            self.pool.alive()?;
+            if self.rt.group_rt(part.group).is_none() {
+                // Given back meanwhile.
+                return Ok(());
+            }
+            // Nothing is written to a group that waits for its disks. What a crash left different in it is made equal
+            // when they are back: until then it says nothing.
+            let waits = !self.group_serves(part.group);
             let mut all: Vec<Buf> = Vec::new();
             let mut failed = false;
             for k in 0..copies {

@@ -56,6 +56,18 @@ impl fmt::Display for VolError {
 
 impl std::error::Error for VolError {}
 
+/// The error that the log was told of last by a thread that tries again and again. A pool that has ended, or a volume without room, may stay
+/// so until the volume is closed.
+#[derive(Default)]
+pub struct LastError(Option<VolError>);
+
+impl LastError {
+    /// Takes what came of another try, `None` being success. Whether the log is to be told: it is another error than the last time.
+    pub fn is_new(&mut self, now: Option<VolError>) -> bool {
+        std::mem::replace(&mut self.0, now) != now && now.is_some()
+    }
+}
+
 impl From<IoError> for VolError {
     fn from(e: IoError) -> VolError {
         VolError::Io(e)
@@ -94,5 +106,17 @@ impl From<VolError> for StoreError {
 impl From<VolError> for NotDone {
     fn from(e: VolError) -> NotDone {
         StoreError::from(e).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_that_stays_is_told_of_once() {
+        let (mut last, gone, full) = (LastError::default(), Some(VolError::Io(IoError::Gone)), Some(VolError::Full));
+        let told = [None, gone, gone, full, gone, None, gone].map(|now| last.is_new(now));
+        assert_eq!(told, [false, true, false, true, true, false, true]);
     }
 }

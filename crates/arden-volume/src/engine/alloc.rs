@@ -299,6 +299,11 @@ impl Alloc {
         Ok(())
     }
 
+    /// In use, and not by a file.
+    pub fn may_be_node(&self, block: u64) -> bool {
+        self.taken.get(block) && !self.data.get(block)
+    }
+
     /// Blocks that nothing lies in, those that wait to be reusable included.
     pub fn free_blocks(&self) -> u64 {
         self.blocks - self.taken.count() + self.pending_blocks + self.leaving_blocks

@@ -2,20 +2,15 @@
 //! back. The other commits for those who do not wait in a thread, where the device does not tell them itself (`commit`).
 //! Owns when; what each of that does is elsewhere.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use arden_lock::thread;
 
 use crate::{
-    disk::error::{VolError, VolResult},
+    disk::error::{LastError, VolError, VolResult},
     engine::{checkpoint::STREAMS_ALLOCATED_EARLY, owner::Engine},
 };
 
-/// How often the layers above are asked for what they do from time to time.
-const UPKEEP: Duration = Duration::from_secs(2);
 /// A volume that is changed all the time makes a checkpoint after so many rests, if nothing else asked for one.
 const RESTS_MAX: u32 = 10;
 
@@ -43,8 +38,8 @@ impl Rests {
 pub fn start_housekeeping(engine: &Arc<Engine>) -> VolResult<()> {
     let (weak, wakeup) = (Arc::downgrade(engine), engine.wakeup.clone());
     let (interval, rest) = (engine.options.commit_interval, engine.options.give_back_after);
-    let (mut rested, mut synced, mut kept) = (thread::now(), thread::now(), thread::now());
-    let mut rests = Rests::default();
+    let (mut rested, mut synced) = (thread::now(), thread::now());
+    let (mut rests, mut last_error) = (Rests::default(), LastError::default());
     let run = move || {
         while let Some(checkpoint) = wakeup.wait(interval) {
             let Some(engine) = weak.upgrade() else { return };
@@ -79,15 +74,14 @@ pub fn start_housekeeping(engine: &Arc<Engine>) -> VolResult<()> {
                     }
                 }
                 engine.give_back();
-                if thread::now() - kept >= UPKEEP && done.is_ok() {
-                    done = engine.deferrals.upkeep();
-                    kept = thread::now();
-                }
             }
             match done {
-                Ok(()) => {}
+                // What does less fails less.
+                Ok(()) if !checkpoint => {}
+                Ok(()) => _ = last_error.is_new(None),
                 Err(VolError::Failed) => return,
-                Err(e) => tracing::warn!("volume: {e}"),
+                Err(e) if last_error.is_new(Some(e)) => tracing::warn!("volume: {e}"),
+                Err(_) => {}
             }
         }
     };

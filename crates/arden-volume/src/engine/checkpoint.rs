@@ -333,12 +333,16 @@ impl Engine {
         self.change_superblock(&guard, |_| {})
     }
 
-    /// Where the nodes of all trees are.
+    /// Where the nodes of all trees are. Changes go on meanwhile: nodes come and go under the lock of checkpoints alone, those of a
+    /// deleted snapshot too.
     pub fn nodes(&self) -> VolResult<Vec<Ptr>> {
         let _guard = self.lock_checkpoint();
         let mut out = Vec::new();
-        let core = self.state.core.read();
-        visit_nodes(&core.snapshots, &core.root, &self.state.tree, &mut |ptr| {
+        let (snapshots, root) = {
+            let core = self.state.core.read();
+            (core.snapshots.clone(), core.root)
+        };
+        visit_nodes(&snapshots, &root, &self.state.tree, &mut |ptr| {
             out.push(*ptr);
             Ok(())
         })?;

@@ -32,13 +32,6 @@ pub trait Deferred: Send + Sync {
     fn before_checkpoint(&self) -> VolResult<()> {
         Ok(())
     }
-    /// From time to time, by the volume's own thread, with no lock held at all. May make checkpoints.
-    ///
-    /// # Errors
-    /// Something could not be done, and is tried again.
-    fn upkeep(&self) -> VolResult<()> {
-        Ok(())
-    }
 }
 
 /// All who leave work, in the order in which they are asked. They hold the engine, so it does not hold them.
@@ -99,9 +92,5 @@ impl Deferrals {
 
     pub fn before_checkpoint(&self) -> VolResult<()> {
         self.each(|d| d.before_checkpoint())
-    }
-
-    pub fn upkeep(&self) -> VolResult<()> {
-        self.each(|d| d.upkeep())
     }
 }

@@ -174,6 +174,7 @@ impl Volume {
         }
         if options.background {
             background::start_housekeeping(&volume.engine)?;
+            volume.changed_rows.start()?;
             if !volume.engine.committer.tells() {
                 background::start_commits(&volume.engine)?;
             }
@@ -228,7 +229,6 @@ impl Volume {
         engine.deferrals.register(vec![
             Arc::downgrade(&files) as Weak<dyn Deferred>,
             Arc::downgrade(&journal) as Weak<dyn Deferred>,
-            Arc::downgrade(&changed_rows) as Weak<dyn Deferred>,
         ]);
         let (quotas, snapshots) = (Quotas::new(engine.clone(), counts), Snapshots::new(engine.clone()));
         Ok(Arc::new(Volume {
@@ -270,6 +270,7 @@ impl Volume {
     /// replays what it finds in the journal; nothing is missing then either.
     pub fn close(&self) -> VolResult<()> {
         self.engine.stop_threads();
+        self.changed_rows.end();
         match self.engine.reclaim_all() {
             // The next opening goes on with it.
             Err(VolError::Full) => {}
@@ -292,9 +293,16 @@ impl Volume {
     /// Ends the volume for good: nothing is changed any more, and what leads to its content is overwritten.
     pub fn destroy(&self) -> VolResult<()> {
         self.engine.stop_threads();
+        self.changed_rows.end();
         let _guard = self.engine.lock_checkpoint();
         self.engine.committer.stop();
         Superblock::wipe(&*self.engine.device)
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        self.changed_rows.stop();
     }
 }
 
@@ -389,7 +397,7 @@ impl Volume {
     }
 
     /// On parity: looks at rows of which a part was written since they were last looked at, and mends those whose parity does not fit. The volume
-    /// does so by itself when there is time. Takes `patience` at most, and gives the number of blocks that were written anew.
+    /// does so by itself when there is time. Looks for at most `patience`, and gives the number of blocks that were written anew.
     pub fn mend_changed_rows(&self, patience: Duration) -> VolResult<u64> {
         self.changed_rows.mend(patience)
     }
