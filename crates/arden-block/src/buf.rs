@@ -79,7 +79,7 @@ impl Buf {
         let class = class_of(len);
         let recycled = len <= RECYCLE_BYTES_MAX;
         let mem = recycled.then(|| with_list(1 << class, |list| list.take(class))).flatten().flatten();
-        let mem = mem.unwrap_or_else(|| vec![0; Buf::memory_of(len) + ALIGN]);
+        let mem = mem.unwrap_or_else(|| vec![0; Buf::memory_of(len)]);
         let start = mem.as_ptr().align_offset(ALIGN);
         debug_assert!(start < ALIGN && start + len <= mem.len());
         Buf { mem, start, len }
@@ -99,19 +99,19 @@ impl Buf {
         b
     }
 
-    /// The memory that a buffer of `len` bytes takes, but for what aligns it.
+    /// The memory that a buffer of `len` bytes takes.
     pub fn memory_of(len: usize) -> usize {
-        if len <= RECYCLE_BYTES_MAX { 1 << class_of(len) } else { len }
+        ALIGN + if len <= RECYCLE_BYTES_MAX { 1 << class_of(len) } else { len }
     }
 
-    /// The memory that it takes, but for what aligns it; at least what `resize` takes.
+    /// The memory that it takes.
     pub fn memory(&self) -> usize {
-        self.mem.len() - ALIGN
+        self.mem.len()
     }
 
     /// From now on it has so many bytes; those that were not in it before are unspecified (but initialised).
     pub fn resize(&mut self, len: usize) {
-        assert!(len <= self.memory(), "no room for it");
+        assert!(len <= self.mem.len() - ALIGN, "no room for it");
         self.len = len;
     }
 
@@ -209,7 +209,7 @@ mod tests {
         let shared = Buf::copy_of(&[1; 5000]).share();
         assert!(shared.clone().into_whole().is_none(), "somebody else reads it");
         let mut again = shared.into_whole().unwrap();
-        assert_eq!((again.memory(), Buf::memory_of(5000)), (8192, 8192));
+        assert_eq!((again.memory(), Buf::memory_of(5000)), (8192 + ALIGN, 8192 + ALIGN));
         again.resize(8192);
         assert_eq!((again.len(), &again[..2]), (8192, &[1, 1][..]));
     }

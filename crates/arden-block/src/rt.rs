@@ -486,10 +486,13 @@ impl Remote {
     /// # Errors
     /// [`IoError::Gone`] after [`Remote::close`].
     pub fn run(&self, job: impl FnOnce(&Rt) + Send + 'static) -> Result<(), IoError> {
+        let mut jobs = self.0.jobs.lock();
+        // Under the lock: after the runtime has looked for jobs for the last time, none comes that nobody would run or drop.
         if self.0.closed.load(Ordering::SeqCst) {
             return Err(IoError::Gone);
         }
-        self.0.jobs.lock().push_back(Box::new(job));
+        jobs.push_back(Box::new(job));
+        drop(jobs);
         self.0.kick();
         Ok(())
     }

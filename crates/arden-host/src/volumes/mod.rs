@@ -382,6 +382,9 @@ impl Volumes {
         if self.state.snapshot().volumes.contains_key(&key(name)) {
             return Err(AdminError::exists("volume", name, "choose another name"));
         }
+        if self.leaving.lock().contains(&key(name)) {
+            return Err(leaves(name));
+        }
         Ok(())
     }
 

@@ -132,6 +132,14 @@ impl DoubtedRows {
         self.tellings.borrow_mut().remove(&row);
     }
 
+    /// A scrub sees to these rows: they may be told of as often as any others.
+    pub(crate) fn begin_anew(&self, rows: Range<u64>) {
+        let mut tellings = self.tellings.borrow_mut();
+        if tellings.range(rows.clone()).next().is_some() {
+            tellings.retain(|row, _| !rows.contains(row));
+        }
+    }
+
     pub(crate) fn is_wrong(&self, row: u64) {
         if !self.doubted.borrow_mut().remove(&row) {
             return;
@@ -214,7 +222,11 @@ mod tests {
             rows.look_again();
         }
         assert_eq!((told, rows.take_forgotten()), (usize::from(TELLINGS_MAX), 1));
-        // Once it fits, it counts as any other.
+        // Once it fits, or a scrub has been there, it counts as any other.
+        rows.begin_anew(4..6);
+        rows.note(iter::once(5));
+        rows.is_wrong(5);
+        assert_eq!(rows.take_wrong(), [5]);
         rows.fits(5);
         rows.note(iter::once(5));
         rows.is_wrong(5);

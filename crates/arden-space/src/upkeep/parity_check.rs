@@ -24,6 +24,7 @@ impl Space {
             let (group, stripe) = self.stripe_at(at);
             let (first, end) = self.stripe_blocks(group, stripe);
             let _guard = self.rt.stripe_locks.lock(first, end).await;
+            self.rt.doubts.begin_anew(at / BLOCK_BYTES..(at + shape.interleave) / BLOCK_BYTES);
             let Some(columns) = self.read_row(at, shape.interleave as usize).await else { continue };
             bytes += shape.columns as u64 * shape.interleave;
             if consistent(&columns, shape.data_columns(), shape.interleave as usize) {

@@ -100,11 +100,17 @@ impl Waiting {
         Some((number, offset, self.writes[&offset].bytes.clone()))
     }
 
-    /// A spare buffer for so many bytes, where the last one is as large as a new one.
-    fn take_spare(&mut self, len: usize) -> Option<Buf> {
-        let spare = self.spare.pop_if(|spare| spare.memory() == Buf::memory_of(len))?;
-        self.spare_bytes -= spare.memory() as u64;
-        Some(spare)
+    /// A spare buffer that takes as much memory as a new one for `len` bytes. Where there is none, others make way for a new one.
+    fn take_spare(&mut self, len: usize, bytes_max: u64) -> Option<Buf> {
+        let memory = Buf::memory_of(len);
+        if let Some(found) = self.spare.iter().rposition(|spare| spare.memory() == memory) {
+            self.spare_bytes -= memory as u64;
+            return Some(self.spare.swap_remove(found));
+        }
+        while self.bytes + self.spare_bytes + memory as u64 > bytes_max {
+            self.spare_bytes -= self.spare.pop()?.memory() as u64;
+        }
+        None
     }
 
     /// Keeps a buffer, where all of them take no more than `bytes_max`.
@@ -239,7 +245,7 @@ impl Gathering {
         if refused || len == 0 || !self.has_writers(&mut s) {
             return false;
         }
-        let spare = s.take_spare(data.len());
+        let spare = s.take_spare(data.len(), self.bytes_max());
         // Others need not wait for the copy.
         s.bytes += memory;
         drop(s);
@@ -633,7 +639,7 @@ mod tests {
             let (below, device, pass) = gather(by);
             device.write_soon(8192, &[block(1), block(2)].concat()).unwrap();
             assert!(has(&*device, 8192, 1) && has(&*device, 12288, 2) && has(&below.memory, 8192, 0), "{by:?}");
-            assert_eq!(device.gathered_bytes(), 2 * BLOCK as u64);
+            assert_eq!(device.gathered_bytes(), Buf::memory_of(2 * BLOCK) as u64);
             pass.send(Ok(())).unwrap();
             device.flush().unwrap();
             assert!(has(&below.memory, 8192, 1) && has(&below.memory, 12288, 2), "{by:?}");
@@ -699,7 +705,7 @@ mod tests {
     #[test]
     fn no_more_is_gathered_than_there_is_room() {
         let (_, device, pass) = gather(Writers::Callers);
-        let many = (1 << 20) / BLOCK as u64;
+        let many = (1 << 20) / Buf::memory_of(BLOCK) as u64;
         (0..many).for_each(|i| device.write_soon(i * 4096, &block(i as u8)).unwrap());
         assert_eq!(device.gathered_bytes(), 1 << 20);
         pass.send(Ok(())).unwrap();

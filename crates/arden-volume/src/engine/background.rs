@@ -44,7 +44,7 @@ pub fn start_housekeeping(engine: &Arc<Engine>) -> VolResult<()> {
         while let Some(checkpoint) = wakeup.wait(interval) {
             let Some(engine) = weak.upgrade() else { return };
             let is_reclaimed = engine.deferrals.reclaim();
-            let checkpoint = checkpoint || !is_reclaimed;
+            let mut checkpoint = checkpoint || !is_reclaimed;
             let allocate = engine.state.core.read().dirty.len() >= STREAMS_ALLOCATED_EARLY;
             let mut done = match checkpoint {
                 true => engine.checkpoint().inspect(|()| {
@@ -71,6 +71,7 @@ pub fn start_housekeeping(engine: &Arc<Engine>) -> VolResult<()> {
                     // One that found no room is ended by those who make some.
                     if is_due && done.is_ok() && !engine.checkpoints.lacks_room.load(Ordering::Relaxed) {
                         done = engine.checkpoint();
+                        checkpoint = true;
                     }
                 }
                 engine.give_back();

@@ -124,10 +124,12 @@ fn known_blocks(engine: &Engine, wanted: &HashSet<u64>, go_on: &mut dyn FnMut() 
     let snapshots = engine.reading().core.snapshots.clone();
     for past in std::iter::once(None).chain(snapshots.iter().map(|p| Some(&**p))) {
         let mut next: Key = vec![keys::EXTENT];
-        while let Some(view) = engine.state.reading_at(past) {
+        loop {
+            // It may sleep: with nothing of the state held.
             if !go_on() {
                 return Ok(None);
             }
+            let Some(view) = engine.state.reading_at(past) else { break };
             let batch = view.collect(&next, &[keys::EXTENT + 1], BATCH)?;
             drop(view);
             let Some((last, _)) = batch.last() else { break };

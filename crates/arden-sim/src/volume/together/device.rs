@@ -142,11 +142,11 @@ impl SpaceThread for InTurns {
         Ok(())
     }
 
-    /// Nobody else has room to give.
     fn has_clock(&self) -> bool {
         true
     }
 
+    /// Nobody else has room to give.
     fn ask_for_room(&self) -> bool {
         false
     }
