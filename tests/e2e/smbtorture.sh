@@ -1,13 +1,20 @@
 # smbtorture: every smb2 suite against tests/smbtorture/expected-failures.txt, and beside what Samba 4.17 reaches.
 # SUITES="smb2.lock smb2.lease" runs only those; with CA=1 the shares are continuously available; with VOLUME=1 each
-# worker's share is a volume.
+# worker's share is a volume. NEWER=1: the tests that smbtorture 4.22 has beyond those of 4.17 (NEWER=all: all of its tests).
 # long: 181
 # limit: 1500
 source "$(dirname "$0")/../lib.sh"
 here=$ROOT/tests/smbtorture
 shares=(); for i in 2 3 4; do mkdir -p "$WORK/t$i"; chmod 777 "$WORK/t$i"; shares+=(t$i="$WORK/t$i"); done
 start 127.0.0.1 "${shares[@]}"
-options=(); [[ -z ${IPTABLES:-} ]] || options+=(--iptables)
+options=(--expected "$here/expected-failures.txt"); [[ -z ${IPTABLES:-} ]] || options+=(--iptables)
+if [[ -n ${NEWER:-} ]]; then
+  newer=$("$ROOT/tests/downloads" smbtorture) || skip "no packages of a newer smbtorture"
+  options+=(--smbtorture "$newer/smbtorture" --expected "$here/expected-failures-4.22.txt")
+  [[ $NEWER == all ]] || options+=(--than smbtorture)
+else
+  options+=(--compare "$here/samba-4.17.txt")
+fi
 if [[ $SERVER == arden ]]; then
   for pair in "${shares[@]}"; do arden share add "${pair%%=*}" --dir "${pair#*=}" ${CA:+--ca} >/dev/null; done
   [[ -z ${CA:-} ]] || arden share set test --ca >/dev/null
@@ -16,7 +23,7 @@ if [[ $SERVER == arden ]]; then
   mkdir "$WORK/hideunread"; chmod 777 "$WORK/hideunread"
   arden share add hideunread --dir "$WORK/hideunread" --access-based-enumeration >/dev/null
 fi
-pairs=(test="$DIR" "${shares[@]}") kind=${CA:+-ca}${VOLUME:+-volume}
+pairs=(test="$DIR" "${shares[@]}") kind=${CA:+-ca}${VOLUME:+-volume}${NEWER:+-newer}
 if [[ -n ${VOLUME:-} ]]; then
   pairs=()
   for v in v1 v2 v3 v4; do
@@ -27,5 +34,5 @@ if [[ -n ${VOLUME:-} ]]; then
 fi
 for suite in ${SUITES:-}; do options+=(--suite "$suite"); done
 python3 "$here/run.py" --port "$PORT" --user tester --password pw "${pairs[@]/#/--share=}" \
-  --expected "$here/expected-failures.txt" --compare "$here/samba-4.17.txt" --logs "$ROOT/target/e2e/smbtorture$kind" \
+  --logs "$ROOT/target/e2e/smbtorture$kind" \
   --results "$ROOT/target/e2e/smbtorture$kind.results" "${options[@]}"

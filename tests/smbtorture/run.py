@@ -2,7 +2,8 @@
 """Runs every smb2 suite of smbtorture against a server and holds the results against a list.
 
     run.py --address 127.0.0.1 --port P --user U --password PW --share NAME=DIR [--share NAME2=DIR2 ...]
-           [--suite smb2.lock ...] [--expected FILE] [--compare FILE] [--results FILE] [--workers N]
+           [--suite smb2.lock ...] [--expected FILE ...] [--compare FILE] [--results FILE] [--workers N]
+           [--smbtorture PROGRAM] [--than OLDER_PROGRAM]: with the latter, only the tests that the older one does not have
 
 Each suite runs by itself, with a limit for its time. When one hangs or its process dies, the test that did
 it counts as failed and the rest of the suite goes on, test by test. Several suites run at once, each worker
@@ -12,7 +13,7 @@ The list (one `suite.test  reason` a line) names the tests that are known to fai
 name fails the run; so does a success of a test that it names. What would fail the run is run again, alone, up to
 twice: only what stays so counts. A reason that begins with `sometimes` allows both. Skipped tests fail nothing.
 """
-import argparse, collections, os, queue, re, shutil, signal, subprocess, sys, threading, time
+import argparse, collections, os, queue, re, shutil, signal, subprocess, sys, tempfile, threading, time
 
 # Need a person at the keyboard, or hold something open for minutes and test nothing.
 NOT_RUN = {
@@ -23,10 +24,12 @@ NOT_RUN = {
 }
 # The rest takes seconds; these wait for break and durable time-outs of the protocol.
 LIMIT_SUITE, LIMIT_TEST = 150, 75
-LIMITS = {"smb2.scan": 40, "smb2.replay": 600, "smb2.lease": 400, "smb2.oplock": 400, "smb2.multichannel": 500, "smb2.session": 400,
+LIMITS = {"smb2.scan": 40, "smb2.replay": 600, "smb2.lease": 400, "smb2.dirlease": 300, "smb2.oplock": 400, "smb2.multichannel": 500, "smb2.session": 400,
           "smb2.durable-v2-open": 300, "smb2.durable-open": 300, "smb2.kernel-oplocks": 200, "smb2.notify": 200}
 # What some suites have to be told. `testfile` is made by the runner.
 OPTIONS = {"smb2.set-sparse-ioctl": ["torture:filename=testfile"],
+           # Whether the last of a compound is told that it waits, as Samba does it.
+           "smb2.compound_async": ["torture:smbd=no"],
            "smb2.zero-data-ioctl": ["torture:filename=testfile", "torture:offset=1000", "torture:beyond_final_zero=3000"]}
 # These tests cut connections with packet filters of this machine; without --iptables they count as skipped.
 NEEDS_IPTABLES = re.compile("could not block tcp transport|test_block_smb2_transport")
@@ -38,8 +41,19 @@ def listed(smbtorture):
     suites = collections.OrderedDict()
     for name in map(str.strip, out.splitlines()):
         if name.startswith("smb2."):
-            suites.setdefault(".".join(name.split(".")[:2]), []).append(name)
+            suites.setdefault(suite_of(name), []).append(name)
     return suites
+
+
+def newer(suites, older):
+    """The tests that an older smbtorture does not have."""
+    had = {test for tests in listed(older).values() for test in tests}
+    left = {suite: [t for t in tests if t not in had] for suite, tests in suites.items()}
+    return collections.OrderedDict((suite, tests) for suite, tests in left.items() if tests)
+
+
+def suite_of(test):
+    return ".".join(test.split(".")[:2])
 
 
 class Runner:
@@ -48,18 +62,19 @@ class Runner:
         self.lock = threading.Lock()
         self.results = {}  # suite -> OrderedDict(test -> (outcome, text))
         self.seconds = {}
+        self.folder = tempfile.TemporaryDirectory()
 
-    def smbtorture(self, share, name, limit):
+    def smbtorture(self, share, names, limit):
         """(outcomes by test, the test under way when it ended early, whole output)."""
         a = self.args
         other = a.shares[1][0] if len(a.shares) > 1 else share
         command = [a.smbtorture, f"//{a.address}/{share}", "-p", str(a.port), "-U", f"{a.user}%{a.password}",
                    "--target=samba3", f"--option=torture:share2={other}", "--option=torture:writetimeupdatedelay=500000",
-                   *a.option, *(f"--option={o}" for o in OPTIONS.get(".".join(name.split(".")[:2]), [])), name]
-        if a.iptables:
-            command.insert(-1, "--option=torture:use_iptables=yes")
+                   *a.option, *(f"--option={o}" for o in OPTIONS.get(suite_of(names[0]), [])),
+                   *(["--option=torture:use_iptables=yes"] if a.iptables else []), *names]
+        # It leaves folders where it runs.
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-                                   start_new_session=True)
+                                   start_new_session=True, cwd=self.folder.name)
         timer = threading.Timer(limit, lambda: os.killpg(process.pid, signal.SIGKILL))
         timer.start()
         outcomes, running, lines, current = collections.OrderedDict(), None, [], []
@@ -85,7 +100,7 @@ class Runner:
         started, done = time.time(), collections.OrderedDict()
         wipe(directory)
         self.prepare(suite, share)
-        outcomes, running, code, lines = self.smbtorture(share, suite, LIMITS.get(suite, LIMIT_SUITE))
+        outcomes, running, code, lines = self.smbtorture(share, tests if self.args.than else [suite], LIMITS.get(suite, LIMIT_SUITE))
         done.update({k: tuple(v) for k, v in outcomes.items()})
         missing = [t for t in tests if not any(t.endswith(f".{d}") for d in done)]
         if running is not None and running not in done:
@@ -96,7 +111,7 @@ class Runner:
                 if test.endswith(f".{running}"):
                     continue
                 wipe(directory)
-                one, under_way, code, _ = self.smbtorture(share, test, LIMIT_TEST)
+                one, under_way, code, _ = self.smbtorture(share, [test], LIMIT_TEST)
                 done.update({k: tuple(v) for k, v in one.items()} or
                             {under_way or test.split(".")[-1]: ("failure", f"did not end (exit {code})")})
         for test, (outcome, text) in done.items():
@@ -123,7 +138,7 @@ class Runner:
                     target = next((t for t in suites[suite] if t.endswith(f".{test}")), suite)
                     wipe(directory)
                     self.prepare(suite, share)
-                    one = self.smbtorture(share, target, LIMIT_TEST)[0]
+                    one = self.smbtorture(share, [target], LIMIT_TEST)[0]
                     got = one.get(test)
                     print(f"  again {name}: {outcome} -> {got[0] if got else 'did not end'}", file=sys.stderr, flush=True)
                     if got:
@@ -182,9 +197,9 @@ def ran(done):
     return sum(o != "skip" for o, _ in done.values())
 
 
-def read_expected(path):
+def read_expected(paths):
     out = {}
-    if path and os.path.exists(path):
+    for path in paths:
         for line in open(path):
             line = line.split("#")[0].strip()
             if line:
@@ -235,18 +250,21 @@ def main():
     p.add_argument("--share", action="append", required=True, help="NAME=DIR, one for each worker")
     p.add_argument("--suite", action="append", default=[])
     p.add_argument("--option", action="append", default=[])
-    p.add_argument("--expected")
+    p.add_argument("--expected", action="append", default=[])
     p.add_argument("--compare")
     p.add_argument("--results")
     p.add_argument("--logs")
     p.add_argument("--iptables", action="store_true")
     p.add_argument("--workers", type=int, default=4)
     p.add_argument("--smbtorture", default="smbtorture")
+    p.add_argument("--than")
     args = p.parse_args()
     args.shares = [tuple(s.split("=", 1)) for s in args.share]
     if args.logs:
         os.makedirs(args.logs, exist_ok=True)
     suites = listed(args.smbtorture)
+    if args.than:
+        suites = newer(suites, args.than)
     if args.suite:
         suites = collections.OrderedDict((s, suites[s]) for s in args.suite)
     else:

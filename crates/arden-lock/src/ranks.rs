@@ -57,6 +57,7 @@ ranks! {
     550 AllGrants "Trees::grants";
     560 Grants "SessionTables::grants";
     580 Mailbox "Peer::mailbox";
+    590 Unacknowledged "Peer::unacknowledged";
     600 Admission "Admission";
     610 RpcUsers "Server::rpc_users";
     620 UsageUsers "Usage::users";

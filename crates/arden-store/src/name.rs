@@ -7,7 +7,7 @@ mod pattern;
 mod short;
 
 use crate::error::StoreError;
-use arden_wire::FileTime;
+use arden_wire::{FileTime, names::name_units};
 
 pub use fold::{eq_fold, fold, fold_char, is_folded_ascii};
 pub use gmt::{gmt_token, parse_gmt_token};
@@ -54,7 +54,7 @@ impl NtPath {
         if path.starts_with(SEPARATORS) {
             return Err(StoreError::InvalidParameter);
         }
-        if path.len() > PATH_UNITS_MAX && path.encode_utf16().count() > PATH_UNITS_MAX {
+        if path.len() > PATH_UNITS_MAX && name_units(path) > PATH_UNITS_MAX {
             return Err(StoreError::InvalidName);
         }
         let (path, trailing) = match path.strip_suffix(SEPARATORS) {
@@ -179,7 +179,7 @@ pub fn check_stream_name(name: &str) -> Result<(), StoreError> {
 
 fn too_long(name: &str) -> bool {
     // UTF-8 has at least as many bytes as UTF-16 has units.
-    name.len() > NAME_UNITS_MAX && name.encode_utf16().count() > NAME_UNITS_MAX
+    name.len() > NAME_UNITS_MAX && name_units(name) > NAME_UNITS_MAX
 }
 
 /// Control characters and `"*/:<>?\|`; bytes above 0x7f belong to other characters, all valid.

@@ -2,7 +2,8 @@
 
 use crate::{
     FileTime, Malformed,
-    cursor::{Put, Reader, utf16_string},
+    cursor::{Put, Reader},
+    names::{name_of_utf16, name_units, put_name_units},
 };
 
 /// Numbers of file information classes, [MS-FSCC] 2.4.
@@ -149,7 +150,7 @@ impl FileMeta {
 pub fn put_name(out: &mut Vec<u8>, name: &str) {
     let at = out.len();
     out.put_u32(0);
-    out.put_utf16(name);
+    put_name_units(out, name);
     let len = (out.len() - at - 4) as u32;
     out.patch_u32(at, len);
 }
@@ -234,7 +235,7 @@ impl DirectoryClass {
             }
         }
         let start = out.len();
-        out.put_utf16(name);
+        put_name_units(out, name);
         let len = (out.len() - start) as u32;
         out.patch_u32(name_len_at, len);
     }
@@ -261,7 +262,7 @@ pub fn put_streams(out: &mut Vec<u8>, streams: &[(String, u64, u64)], max: usize
     let mut last = None;
     for (name, size, allocation) in streams {
         let pad = (out.len() - base).next_multiple_of(8) - (out.len() - base);
-        let need = pad + 24 + name.encode_utf16().count() * 2;
+        let need = pad + 24 + name_units(name) * 2;
         if out.len() - base + need > max {
             return false;
         }
@@ -276,7 +277,7 @@ pub fn put_streams(out: &mut Vec<u8>, streams: &[(String, u64, u64)], max: usize
         out.put_u64(*size);
         out.put_u64(*allocation);
         let start = out.len();
-        out.put_utf16(name);
+        put_name_units(out, name);
         let len = (out.len() - start) as u32;
         out.patch_u32(len_at, len);
     }
@@ -432,7 +433,7 @@ impl RenameSet {
         r.skip(4)?;
         let root_directory = r.u64()?;
         let len = r.u32()? as usize;
-        Ok(RenameSet { flags, root_directory, name: utf16_string(r.bytes(len)?)? })
+        Ok(RenameSet { flags, root_directory, name: name_of_utf16(r.bytes(len)?)? })
     }
 }
 
@@ -556,7 +557,7 @@ impl SymlinkReparse {
         let (so, sl, po, pl) = (r.u16()?, r.u16()?, r.u16()?, r.u16()?);
         let flags = r.u32()?;
         let names = r.rest();
-        let part = |o: u16, l: u16| utf16_string(crate::cursor::slice_at(names, usize::from(o), usize::from(l))?);
+        let part = |o: u16, l: u16| name_of_utf16(crate::cursor::slice_at(names, usize::from(o), usize::from(l))?);
         Ok(SymlinkReparse {
             substitute: part(so, sl)?,
             print: part(po, pl)?,
@@ -565,16 +566,16 @@ impl SymlinkReparse {
     }
     /// Encodes the bytes behind tag and length.
     pub fn encode(&self) -> Vec<u8> {
-        let substitute_len = self.substitute.encode_utf16().count() as u16 * 2;
-        let print_len = self.print.encode_utf16().count() as u16 * 2;
+        let substitute_len = name_units(&self.substitute) as u16 * 2;
+        let print_len = name_units(&self.print) as u16 * 2;
         let mut out = Vec::new();
         out.put_u16(0);
         out.put_u16(substitute_len);
         out.put_u16(substitute_len);
         out.put_u16(print_len);
         out.put_u32(if self.relative { SYMLINK_FLAG_RELATIVE } else { 0 });
-        out.put_utf16(&self.substitute);
-        out.put_utf16(&self.print);
+        put_name_units(&mut out, &self.substitute);
+        put_name_units(&mut out, &self.print);
         out
     }
 }

@@ -7,6 +7,7 @@ pub mod cursor;
 mod der;
 pub mod dtyp;
 pub mod fscc;
+pub mod names;
 pub mod ndr;
 pub mod ntlm;
 pub mod rpc;

@@ -5,6 +5,7 @@
 use crate::{
     FileTime, NtStatus,
     cursor::{Put, Reader},
+    names::{name_units, put_name_units},
 };
 
 /// REFS_STREAM_SNAPSHOT_MANAGEMENT_INPUT_BUFFER up to its name.
@@ -96,10 +97,10 @@ impl<'a> Request<'a> {
         let deltas = matches!(operation, Operation::QueryDeltas { .. });
         let mut out = Vec::with_capacity(HEADER_BYTES + 2 * name.len());
         out.put_u32(number);
-        out.put_u16(2 * name.encode_utf16().count() as u16);
+        out.put_u16(2 * name_units(name) as u16);
         out.put_u16(if deltas { DELTAS_INPUT_BYTES as u16 } else { 0 });
         out.put_zeros(16);
-        out.put_utf16(name);
+        put_name_units(&mut out, name);
         if let Operation::QueryDeltas { from, flags } = operation {
             out.resize(out.len().next_multiple_of(8), 0);
             out.put_u64(from as u64);
@@ -126,7 +127,7 @@ impl List {
 
     /// Sizes in bytes.
     pub fn add(&mut self, name: &str, created: FileTime, size: u64, allocation: u64) {
-        let name_len = 2 * name.encode_utf16().count();
+        let name_len = 2 * name_units(name);
         let entry_len = (ENTRY_BYTES + name_len).next_multiple_of(8);
         self.required += entry_len;
         if self.required > self.max {
@@ -142,7 +143,7 @@ impl List {
         for n in [created.0, size, allocation, 0, 0] {
             self.out.put_u64(n);
         }
-        self.out.put_utf16(name);
+        put_name_units(&mut self.out, name);
         self.out.resize(at + entry_len, 0);
         self.entries += 1;
     }

@@ -197,10 +197,6 @@ impl World {
         v.refuse_if(from.granted & (acl::READ_DATA | acl::EXECUTE) == 0, "FILE_READ_DATA of the source");
         v.refuse_if(to.granted & (acl::WRITE_DATA | acl::APPEND_DATA) == 0, "FILE_WRITE_DATA of the target");
         let (source, target) = (self.data(from), self.data(to));
-        let size = target.as_ref().map_or(0, Vec::len);
-        let over = to.granted & acl::WRITE_DATA == 0 && size > 0;
-        v.refuse_if(over, "a copy over what is there with FILE_APPEND_DATA alone");
-        v.may_refuse_if(to.granted & acl::APPEND_DATA == 0 && len > size, "FILE_APPEND_DATA");
         v.refuse_if(source.is_none() || target.is_none(), "a directory has no data");
         v.may_refuse_if(source.is_some_and(|s| s.len() < len), "the end of the source");
         v.may_refuse_if(self.locked.contains(&from.node) || self.locked.contains(&to.node), "locks");

@@ -611,6 +611,9 @@ impl State {
         self.begin_granting(session, whole);
         let Some(negotiated) = self.peer.negotiated.get() else { return NtStatus::INVALID_PARAMETER.into() };
         let element = &self.elements[self.next];
+        if element.header.command == Command::OplockBreak as u16 {
+            self.server.acknowledged(session.client, &whole[element.start..element.start + element.len]);
+        }
         let encrypted = self.encrypted.is_some();
         let behind = Compound { elements: &self.elements[self.next..], whole, session, encrypted, room };
         let request = VerifiedRequest {

@@ -80,6 +80,7 @@ impl Connection {
             negotiated: OnceLock::new(),
             channels: RwLock::new(HashMap::new()),
             mailbox: Mutex::new(Mailbox::default()),
+            unacknowledged: Default::default(),
             wake,
             write_now: OnceLock::new(),
             closed: AtomicBool::new(false),

@@ -13,6 +13,7 @@ use arden_wire::{
     NtStatus, access,
     cursor::Put,
     fscc::{self, DirectoryClass, FileMeta},
+    names::name_units,
     smb2::info::{ChangeNotifyRequest, QueryDirectoryRequest, WATCH_TREE, directory_flags, put_buffer_response},
 };
 
@@ -64,7 +65,7 @@ pub fn query(request: &mut Request<'_>, out: &mut Vec<u8>) -> Handled {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
     request.check_charge(query.output_length as usize)?;
-    if query.pattern.is_empty() || query.pattern.encode_utf16().count() > PATTERN_UNITS_MAX {
+    if query.pattern.is_empty() || name_units(&query.pattern) > PATTERN_UNITS_MAX {
         return Err(NtStatus::OBJECT_NAME_INVALID.into());
     }
     if (query.output_length as usize) < class.fixed_bytes() {
@@ -129,7 +130,7 @@ impl Page<'_> {
     fn put(&mut self, entry: &DirEntry) -> bool {
         let used = self.out.len() - self.base;
         let padded = used.next_multiple_of(8);
-        let need = self.class.fixed_bytes() + entry.name.encode_utf16().count() * 2;
+        let need = self.class.fixed_bytes() + name_units(&entry.name) * 2;
         if padded + need > self.max {
             self.full = true;
             return false;

@@ -46,6 +46,12 @@ impl ClientPeers {
         to_be_told(there.filter_map(|peer| Some((session_of(&peer, client)?, peer))), |(_, peer)| peer)
     }
 
+    /// All connections with a session of the client.
+    pub fn each(&self, client: ClientId, f: impl FnMut(Arc<Peer>)) {
+        let peers: Vec<_> = self.0.lock().get(&client).into_iter().flat_map(BTreeMap::values).cloned().collect();
+        peers.iter().filter_map(Weak::upgrade).for_each(f);
+    }
+
     pub fn len(&self) -> usize {
         self.0.lock().values().map(BTreeMap::len).sum()
     }

@@ -343,6 +343,9 @@ impl Server {
             self.client_peers.forget(channel.session.client, peer);
             self.drop_channel(&channel.session, peer.id, now);
         }
+        for (to, what) in peer.unacknowledged.end(now) {
+            self.notify_here(to, &what);
+        }
         let mailbox = std::mem::replace(&mut *peer.mailbox.lock(), Mailbox { closed: true, ..Mailbox::default() });
         for left in mailbox.left {
             if let Left::Resumed(message) = left {

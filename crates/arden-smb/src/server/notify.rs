@@ -9,7 +9,7 @@ use arden_wire::{
     cursor::Put,
     smb2::{
         Command, Header, flags,
-        io::{put_lease_break_notification, put_oplock_break},
+        io::{BreakAck, put_lease_break_notification, put_oplock_break},
         transform::TRANSFORM_BYTES,
     },
 };
@@ -70,18 +70,30 @@ fn put(out: &mut Vec<u8>, what: &Notification) {
 impl Server {
     /// Over a connection of this node. False: there is none.
     pub fn notify_here(&self, to: Recipient, what: &Notification) -> bool {
-        let found = match to {
-            Recipient::Session { id, serial } => {
-                let session = self.session(id).filter(|s| s.tables.serial == serial);
-                session.and_then(|s| s.told_peer().map(|p| (s, p)))
+        loop {
+            let found = match to {
+                Recipient::Session { id, serial } => {
+                    let session = self.session(id).filter(|s| s.tables.serial == serial);
+                    session.and_then(|s| s.told_peer().map(|p| (s, p)))
+                }
+                // [MS-SMB2] 3.3.4.7: the client's first connection that is there, of those on which the lease's user has a session.
+                Recipient::Client(client) => self.client_peers.told(client),
+            };
+            let Some((session, peer)) = found else { return false };
+            // One that ends meanwhile tells it over another, or is none of those that are there the next time.
+            if peer.unacknowledged.note(self.trees.time().now, to, what) {
+                let frame = unsolicited(&session, |out| put(out, what));
+                session.tables.grants.send_break(move || peer.tell(frame));
+                return true;
             }
-            // [MS-SMB2] 3.3.4.7: the client's first connection that is there, of those on which the lease's user has a session.
-            Recipient::Client(client) => self.client_peers.told(client),
-        };
-        let Some((session, peer)) = found else { return false };
-        let frame = unsolicited(&session, |out| put(out, what));
-        session.tables.grants.send_break(move || peer.tell(frame));
-        true
+        }
+    }
+
+    /// The client of a verified OPLOCK_BREAK has heard of the break, over whichever of its connections.
+    pub(crate) fn acknowledged(&self, client: ClientId, message: &[u8]) {
+        if let Ok(ack) = BreakAck::parse(message) {
+            self.client_peers.each(client, |peer| peer.unacknowledged.forget(client, &ack));
+        }
     }
 }
 

@@ -8,8 +8,10 @@ mod peer;
 mod pending;
 mod session;
 pub mod signer;
+mod unacknowledged;
 pub mod work;
 
 pub use peer::{Channel, Left, Mailbox, Peer, Unsent, WriteNow, to_be_told};
 pub use pending::{EarlyCancel, Pending, PendingRequest};
 pub use session::{NewSession, Session, SessionState};
+pub use unacknowledged::Unacknowledged;

@@ -14,7 +14,7 @@ use arden_wire::smb2::Dialect;
 use crate::{
     model::Negotiated,
     sessions::{
-        Pending, Session,
+        Pending, Session, Unacknowledged,
         crypto::SigningKey,
         work::{Answers, BlockingWork, Parked},
     },
@@ -44,6 +44,7 @@ pub struct Peer {
     pub negotiated: OnceLock<Negotiated>,
     pub channels: RwLock<HashMap<u64, Arc<Channel>>, ranks::PeerChannels>,
     pub mailbox: Mutex<Mailbox, ranks::Mailbox>,
+    pub unacknowledged: Unacknowledged,
     /// Tells the connection's owner that the mailbox has something.
     pub wake: Box<dyn Fn() + Send + Sync>,
     /// For whoever has an answer while the connection rests; the transport sets it.
@@ -322,6 +323,7 @@ mod tests {
             negotiated: OnceLock::new(),
             channels: RwLock::new(HashMap::new()),
             mailbox: Mutex::default(),
+            unacknowledged: Unacknowledged::default(),
             wake: Box::new(move || _ = wake.fetch_add(1, Ordering::Relaxed)),
             write_now: OnceLock::new(),
             closed: AtomicBool::new(false),

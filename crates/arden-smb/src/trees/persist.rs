@@ -24,8 +24,9 @@ use arden_store::{
 };
 use arden_wire::{
     Malformed, NtStatus,
-    cursor::{Put, Reader, utf16_string},
+    cursor::{Put, Reader},
     dtyp::Sid,
+    names::{name_of_utf16, name_units, put_name_units},
     smb2::FileId,
 };
 
@@ -109,14 +110,13 @@ struct Kept {
 }
 
 fn put_text(out: &mut Vec<u8>, text: &str) {
-    let bytes: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
-    out.put_u32(bytes.len() as u32);
-    out.extend_from_slice(&bytes);
+    out.put_u32((name_units(text) * 2) as u32);
+    put_name_units(out, text);
 }
 
 fn text(r: &mut Reader<'_>) -> Result<String, Malformed> {
     let len = r.u32()? as usize;
-    utf16_string(r.bytes(len)?)
+    name_of_utf16(r.bytes(len)?)
 }
 
 fn encode(open: &SmbOpen, kept: &KeptOpen) -> Vec<u8> {
@@ -304,7 +304,7 @@ impl Trees {
     pub(crate) fn may_keep_another(&self, user: &Sid, name: &str, file: &Open) -> bool {
         let limits = &self.config.limits;
         let limit = limits.persistent_path_units_max;
-        if name.encode_utf16().count() > limit || path_units(&file.node().path()) > limit {
+        if name_units(name) > limit || path_units(&file.node().path()) > limit {
             tracing::debug!(limit, "persistent_path_units_max reached: an open is granted without persistence");
             return false;
         }
@@ -662,5 +662,5 @@ fn put_all<'a>(scope: &CommitScope, changes: impl Iterator<Item = (&'a SmbOpen, 
 }
 
 fn path_units(path: &[String]) -> usize {
-    path.iter().map(|c| c.encode_utf16().count() + 1).sum()
+    path.iter().map(|c| name_units(c) + 1).sum()
 }

@@ -36,9 +36,10 @@ fn audit_entries_are_for_who_may_read_the_sacl() {
     }
 }
 
-/// A handle that may only append changes nothing that is there, whichever way it writes.
+/// [MS-SMB2] 3.3.5.13 <364>, 3.3.5.15.6: the right to append is enough for WRITE and server-side copies, wherever they write. Not for
+/// FSCTL_DUPLICATE_EXTENTS_TO_FILE, whose control code takes FILE_WRITE_DATA.
 #[test]
-fn who_may_append_may_not_overwrite() {
+fn who_may_append_may_overwrite() {
     for kind in KINDS {
         let world = World::on(kind);
         let mut admin = world.admin();
@@ -50,11 +51,6 @@ fn who_may_append_may_not_overwrite() {
         let source = c.open(want("source").existing().access(FILE_READ_DATA | FILE_READ_ATTRIBUTES));
         let key = c.fsctl(source.id, fsctl::SRV_REQUEST_RESUME_KEY, &[], 32);
         let log = c.open(want("log").existing().access(FILE_APPEND_DATA | FILE_READ_DATA));
-        for (code, at) in
-            [(fsctl::SRV_COPYCHUNK, 0), (fsctl::SRV_COPYCHUNK_WRITE, 0), (fsctl::SRV_COPYCHUNK_WRITE, 4096)]
-        {
-            assert_eq!(c.try_fsctl(log.id, code, &copy_chunks(&key, &[(0, at, 4096)]), 12), Err(DENIED), "{kind:?}");
-        }
         let mut input = Vec::new();
         source.id.put(&mut input);
         for v in [0u64, 0, 4096] {
@@ -62,8 +58,17 @@ fn who_may_append_may_not_overwrite() {
         }
         assert_eq!(c.try_fsctl(log.id, fsctl::DUPLICATE_EXTENTS_TO_FILE, &input, 0), Err(DENIED), "{kind:?}");
         assert_eq!(c.read(log.id, 0, 8192), [1; 8192]);
-        c.fsctl(log.id, fsctl::SRV_COPYCHUNK_WRITE, &copy_chunks(&key, &[(0, 8192, 4096)]), 12);
-        assert_eq!(c.read(log.id, 8192, 8192), [2; 4096], "{kind:?}");
+        for (code, at) in
+            [(fsctl::SRV_COPYCHUNK, 0), (fsctl::SRV_COPYCHUNK_WRITE, 4096), (fsctl::SRV_COPYCHUNK_WRITE, 8192)]
+        {
+            c.fsctl(log.id, code, &copy_chunks(&key, &[(0, at, 4096)]), 12);
+        }
+        assert_eq!(c.read(log.id, 0, 16384), [2; 12288], "{kind:?}");
+        c.write(log.id, 0, &[3; 10]);
+        assert_eq!(c.read(log.id, 0, 20), [[3; 10], [2; 10]].concat(), "{kind:?}");
+        let beyond = c.open(want("log").existing().access(FILE_WRITE_DATA));
+        c.write(beyond.id, 12288, &[4; 10]);
+        assert_eq!(c.read(log.id, 12288, 20), [4; 10], "{kind:?}");
     }
 }
 

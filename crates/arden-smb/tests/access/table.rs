@@ -158,8 +158,8 @@ fn data_rows() -> Vec<Row> {
     vec![
         // 2.1.5.3; a handle to execute reads too, [MS-SMB2] 3.3.5.12.
         row("read", FILE_READ_DATA | FILE_EXECUTE, |k| k.c.status(&read(k.id, 0, 100))),
-        // 2.1.5.4.
-        row("write over data", FILE_WRITE_DATA, |k| k.c.status(&write(k.id, 0, b"x"))),
+        // 2.1.5.4; either right is enough wherever it writes, [MS-SMB2] 3.3.5.13 <364>.
+        row("write over data", WRITES, |k| k.c.status(&write(k.id, 0, b"x"))),
         row("write at the end", WRITES, |k| k.c.status(&write(k.id, 8192, b"x"))),
         // 2.1.5.7.
         row("flush", WRITES, |k| k.c.status(&flush(k.id))),
@@ -376,8 +376,8 @@ fn fsctl_rows() -> Vec<Row> {
         })
         .unless(SHARED),
         // [MS-SMB2] 3.3.5.15.6.
-        row("FSCTL_SRV_COPYCHUNK", 0, |k| k.copy(fsctl::SRV_COPYCHUNK)).all(FILE_READ_DATA | FILE_WRITE_DATA),
-        row("FSCTL_SRV_COPYCHUNK_WRITE", FILE_WRITE_DATA, |k| k.copy(fsctl::SRV_COPYCHUNK_WRITE)),
+        row("FSCTL_SRV_COPYCHUNK", WRITES, |k| k.copy(fsctl::SRV_COPYCHUNK)).all(FILE_READ_DATA),
+        row("FSCTL_SRV_COPYCHUNK_WRITE", WRITES, |k| k.copy(fsctl::SRV_COPYCHUNK_WRITE)),
         free("FSCTL_SRV_REQUEST_RESUME_KEY", |k| k.fsctl(fsctl::SRV_REQUEST_RESUME_KEY, &[], 32)),
         free("FSCTL_SRV_ENUMERATE_SNAPSHOTS", |k| k.fsctl(fsctl::SRV_ENUMERATE_SNAPSHOTS, &[], 16)),
         free("FSCTL_READ_FILE_USN_DATA", |k| k.fsctl(fsctl::READ_FILE_USN_DATA, &[], 1024))
@@ -401,7 +401,7 @@ fn other_rows() -> Vec<Row> {
         row("FileDispositionInformation of a directory", DELETE, |k| k.set(file_class::DISPOSITION, &[1]))
             .of(On::Directory),
         row("read a stream", FILE_READ_DATA | FILE_EXECUTE, |k| k.c.status(&read(k.id, 0, 100))).of(On::Stream),
-        row("write to a stream", FILE_WRITE_DATA, |k| k.c.status(&write(k.id, 0, b"x"))).of(On::Stream),
+        row("write to a stream", WRITES, |k| k.c.status(&write(k.id, 0, b"x"))).of(On::Stream),
         row("FileEndOfFileInformation of a stream", FILE_WRITE_DATA, |k| {
             k.set(file_class::END_OF_FILE, &1u64.to_le_bytes())
         })

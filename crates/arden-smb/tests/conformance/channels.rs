@@ -160,6 +160,55 @@ fn a_break_goes_over_the_channel_that_is_left() {
     assert_eq!(other.lease_break(), ("RWH".into(), "RH".into(), true));
 }
 
+/// Nobody may have read it there: it is told over another one, each lease once, until it is acknowledged.
+#[test]
+fn a_break_that_went_over_a_lost_channel_is_told_again() {
+    for lease in [true, false] {
+        let lab = Lab::new();
+        let mut main = lab.client();
+        let want_it = || if lease { want("file").lease(7, "RWH") } else { want("file").oplock(oplock::BATCH) };
+        let id = main.open(want_it()).id;
+        if lease {
+            main.open(want_it());
+        }
+        main.open(want("beside").lease(8, "RWH"));
+        let mut other = second_channel(&lab, &main);
+        let mut last = second_channel(&lab, &main);
+        let mut third = lab.client();
+        let waiting = third.starts(want("file"));
+        assert!(other.breaks().is_empty(), "it went over the first one");
+        main.disconnect();
+        assert_eq!((other.breaks().len(), last.breaks().len()), (1, 0), "lease: {lease}");
+        other.disconnect();
+        assert_eq!(last.breaks().len(), 1, "lease: {lease}");
+        last.call(&if lease { lease_ack(7, "RH") } else { oplock_ack(id, oplock::LEVEL_II) }).ok();
+        third.opened(waiting);
+    }
+}
+
+/// Neither one that was acknowledged, over whichever channel, nor one whose time is long over.
+#[test]
+fn a_break_that_is_over_is_not_told_again() {
+    for acknowledged in [true, false] {
+        let lab = Lab::new();
+        let mut main = lab.client();
+        main.open(want("file").lease(7, "RWH"));
+        let mut other = second_channel(&lab, &main);
+        let mut third = lab.client();
+        let waiting = third.starts(want("file"));
+        if acknowledged {
+            other.call(&lease_ack(7, "RH")).ok();
+        } else {
+            lab.pass(Duration::from_secs(181));
+            // It is still there.
+            other.call(&echo()).ok();
+        }
+        third.opened(waiting);
+        main.disconnect();
+        assert!(other.breaks().is_empty(), "acknowledged: {acknowledged}");
+    }
+}
+
 /// A channel whose network is gone is not noticed at once: what a client says over another one tells which to use.
 #[test]
 fn a_break_goes_over_a_channel_that_is_heard_from() {

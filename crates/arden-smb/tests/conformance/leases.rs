@@ -308,3 +308,18 @@ fn directory_comparing_lease_keys_v2() {
     }
     assert!(c.breaks().is_empty());
 }
+
+/// [MS-FSA] 2.1.5.15.12: the oplocks of a file are broken before it is found that its name stays what it is.
+#[test]
+fn a_rename_to_the_same_name_breaks_handle_caching() {
+    let lab = Lab::new();
+    let (mut one, mut two) = (lab.client(), lab.client());
+    one.open(want("file").lease(1, "RH"));
+    let f = two.open(want("file").lease(2, "RH")).id;
+    let renamed = two.send(&set_info(f, info_type::FILE, file_class::RENAME, 0, &name_change("file", false)));
+    two.interim(renamed);
+    assert_eq!(one.lease_break(), ("RH".into(), "R".into(), true));
+    one.call(&lease_ack(1, "R")).ok();
+    two.receive(renamed).ok();
+    assert!(two.breaks().is_empty(), "its own lease stays");
+}

@@ -61,6 +61,7 @@ mod starving;
 mod strangers;
 mod stream_snapshots;
 mod streams;
+mod surrogates;
 mod threads;
 mod times;
 mod transport;

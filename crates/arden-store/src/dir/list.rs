@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
+use arden_wire::names::name_of_bytes;
 use rustix::{
     fs::{FileType, RawDir, SeekFrom},
     io::Errno,
@@ -81,10 +82,10 @@ impl Cursor {
                     );
                     let name = entry.file_name().to_bytes();
                     if visible && name != b"." && name != b".." {
-                        match std::str::from_utf8(name) {
-                            Ok(name) if is_presentable(name) => {
-                                if !is_reserved(name) {
-                                    self.text.push_str(name);
+                        match name_of_bytes(name) {
+                            Some(name) if is_presentable(&name) => {
+                                if !is_reserved(&name) {
+                                    self.text.push_str(&name);
                                     self.ends.push(self.text.len() as u32);
                                     self.places.push(self.place);
                                 }

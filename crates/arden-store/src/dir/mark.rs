@@ -121,8 +121,14 @@ impl Shared {
         let named = match &unfinished {
             Unfinished::File(fd) => {
                 let number = sys::FdName::new(fd.as_fd());
-                rustix::fs::linkat(self.proc_fds(), number.as_str(), dir.pin(), name, AtFlags::SYMLINK_FOLLOW)
-                    .map_err(sys::failure)
+                rustix::fs::linkat(
+                    self.proc_fds(),
+                    number.as_str(),
+                    dir.pin(),
+                    sys::os_name(name),
+                    AtFlags::SYMLINK_FOLLOW,
+                )
+                .map_err(sys::failure)
             }
             Unfinished::Directory(_, hidden) => rename_new(dir, hidden, dir, name),
         };

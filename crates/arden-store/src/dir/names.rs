@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
+use arden_wire::names::name_of_bytes;
 use rustix::fs::{FileType, RawDir};
 
 use super::{
@@ -304,14 +305,14 @@ pub fn is_told_apart(stamp: Stamp, now: SystemTime) -> bool {
     Duration::new(u64::try_from(stamp.0).unwrap_or(0), stamp.1).abs_diff(now) > TICK
 }
 
-/// Calls `f` for each name in `dir` that is UTF-8 and what it is, `.` and `..` left out, until it answers false.
+/// Calls `f` for each name in `dir` that text can be and what it is, `.` and `..` left out, until it answers false.
 pub fn each_name(dir: BorrowedFd<'_>, mut f: impl FnMut(&str, FileType) -> bool) -> rustix::io::Result<()> {
     let mut buf = vec![MaybeUninit::uninit(); 32 * 1024];
     let mut entries = RawDir::new(dir, &mut buf);
     while let Some(entry) = entries.next() {
         let entry = entry?;
-        let Ok(name) = entry.file_name().to_str() else { continue };
-        if name != "." && name != ".." && !f(name, entry.file_type()) {
+        let Some(name) = name_of_bytes(entry.file_name().to_bytes()) else { continue };
+        if name != "." && name != ".." && !f(&name, entry.file_type()) {
             break;
         }
     }

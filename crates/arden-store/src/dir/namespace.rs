@@ -127,7 +127,7 @@ impl Shared {
 
     fn make(&self, dir: &Inode, name: &str, new: &NewFile<'_>, sd: Option<&SecurityDescriptor>) -> Result<Made> {
         let fd = if new.directory {
-            rustix::fs::mkdirat(dir.pin(), name, Mode::from_raw_mode(self.options.directory_mode))
+            rustix::fs::mkdirat(dir.pin(), sys::os_name(name), Mode::from_raw_mode(self.options.directory_mode))
                 .map_err(sys::failure)?;
             sys::open_child(dir.pin(), name, false)
         } else {
@@ -139,7 +139,7 @@ impl Shared {
             Ok((stat, meta)) => Ok((fd, stat, meta)),
             Err(e) => {
                 let flags = if new.directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-                let _ = rustix::fs::unlinkat(dir.pin(), name, flags);
+                let _ = rustix::fs::unlinkat(dir.pin(), sys::os_name(name), flags);
                 Err(e)
             }
         }
@@ -209,7 +209,7 @@ impl Shared {
         let flags = if inode.kind == Kind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         let _changing = self.changing(by, [&dir]);
         self.note_own(&dir, &name, true);
-        let remove = || rustix::fs::unlinkat(dir.pin(), &*name, flags);
+        let remove = || rustix::fs::unlinkat(dir.pin(), sys::os_name(&name), flags);
         let removed = match remove() {
             Err(Errno::NOTEMPTY | Errno::EXIST) => {
                 self.sweep_unfinished(inode);
@@ -332,7 +332,7 @@ impl Shared {
         if stat.key == inode.key {
             // rename(2) leaves both names of one file. [MS-FSA] 2.1.5.15.12 (TargetExistsSameFile) takes the old one away,
             // and with another spelling (ExactCaseMatch) the other one too, which loses those who have it open.
-            rustix::fs::unlinkat(from.pin(), old, AtFlags::empty()).map_err(sys::failure)?;
+            rustix::fs::unlinkat(from.pin(), sys::os_name(old), AtFlags::empty()).map_err(sys::failure)?;
             if target != name {
                 inode.forget_name(to, target);
             }
@@ -340,7 +340,8 @@ impl Shared {
             replace.check(stat.key.file_id())?;
             let replaced = self.table.get(stat.key);
             let spilled = self.has_spilled_streams(to, target, &stat);
-            rustix::fs::renameat(from.pin(), old, to.pin(), target).map_err(sys::failure)?;
+            rustix::fs::renameat(from.pin(), sys::os_name(old), to.pin(), sys::os_name(target))
+                .map_err(sys::failure)?;
             if let Some(replaced) = replaced {
                 replaced.forget_seen();
                 replaced.forget_name(to, target);
@@ -402,7 +403,7 @@ impl Shared {
             replace.check(stat.key.file_id())?;
             let spilled = self.has_spilled_streams(to, target, &stat);
             self.note_own(to, target, true);
-            rustix::fs::unlinkat(to.pin(), &**target, AtFlags::empty()).map_err(sys::failure)?;
+            rustix::fs::unlinkat(to.pin(), sys::os_name(target), AtFlags::empty()).map_err(sys::failure)?;
             if let Some(replaced) = self.table.get(stat.key) {
                 replaced.forget_seen();
                 replaced.forget_name(to, target);
@@ -414,7 +415,8 @@ impl Shared {
         self.note_own(to, name, true);
         // By descriptor, so that it is this file whatever happens to its names.
         let number = sys::FdName::new(inode.pin());
-        let linked = rustix::fs::linkat(self.proc_fds(), number.as_str(), to.pin(), name, AtFlags::SYMLINK_FOLLOW);
+        let linked =
+            rustix::fs::linkat(self.proc_fds(), number.as_str(), to.pin(), sys::os_name(name), AtFlags::SYMLINK_FOLLOW);
         inode.metadata_unsynced.store(true, Ordering::Relaxed);
         self.names_changed(to, &mut names, &before, |l| {
             if let Some(target) = &target {
@@ -453,13 +455,16 @@ fn check_replaceable(target: &RawStat) -> Result<(), StoreError> {
 }
 
 pub fn rename_new(from: &Inode, old: &str, to: &Inode, name: &str) -> Result<()> {
-    match rustix::fs::renameat_with(from.pin(), old, to.pin(), name, RenameFlags::NOREPLACE) {
+    let (old_name, new_name) = (sys::os_name(old), sys::os_name(name));
+    match rustix::fs::renameat_with(from.pin(), &*old_name, to.pin(), &*new_name, RenameFlags::NOREPLACE) {
         // A directory into itself, or a file system that knows no flags.
         Err(Errno::INVAL) => match sys::stat_child(to.pin(), name) {
-            Err(Errno::NOENT) => rustix::fs::renameat(from.pin(), old, to.pin(), name).map_err(|e| match e {
-                Errno::INVAL => StoreError::IntoItself.into(),
-                e => sys::failure(e),
-            }),
+            Err(Errno::NOENT) => {
+                rustix::fs::renameat(from.pin(), &*old_name, to.pin(), &*new_name).map_err(|e| match e {
+                    Errno::INVAL => StoreError::IntoItself.into(),
+                    e => sys::failure(e),
+                })
+            }
             _ => Err(StoreError::NameCollision.into()),
         },
         other => other.map_err(sys::failure),

@@ -8,6 +8,7 @@ use arden_wire::{
     access::ATTR_REPARSE_POINT,
     cursor::{Put, Reader},
     fscc::reparse_guid_bytes,
+    names::{name_of_bytes, name_units, put_name_units},
 };
 
 use super::{
@@ -37,8 +38,8 @@ impl Shared {
     pub fn reparse(&self, inode: &Inode) -> Result<(u32, Vec<u8>)> {
         if inode.kind == Kind::Symlink {
             let target = rustix::fs::readlinkat(inode.pin(), c"", Vec::new()).map_err(sys::failure)?;
-            let target = target.to_str().map_err(|_| StoreError::InvalidReparseData)?;
-            return Ok((TAG_SYMLINK, symlink_buffer(target)));
+            let target = name_of_bytes(target.to_bytes()).ok_or(StoreError::InvalidReparseData)?;
+            return Ok((TAG_SYMLINK, symlink_buffer(&target)));
         }
         let fd = inode.for_reading(self.proc_fds()).map_err(sys::failure)?;
         let value = sys::get_xattr(fd, OPAQUE, BUFFER_BYTES_MAX).map_err(sys::failure)?;
@@ -118,14 +119,14 @@ impl Shared {
 fn symlink_buffer(target: &str) -> Vec<u8> {
     let relative = !target.starts_with('/');
     let text = target.replace('/', "\\");
-    let bytes = text.encode_utf16().count() * 2;
+    let bytes = name_units(&text) * 2;
     let mut out = Vec::with_capacity(12 + bytes * 2);
     out.put_u16(0);
     out.put_u16(bytes as u16);
     out.put_u16(bytes as u16);
     out.put_u16(bytes as u16);
     out.put_u32(if relative { SYMLINK_FLAG_RELATIVE } else { 0 });
-    out.put_utf16(&text);
-    out.put_utf16(&text);
+    put_name_units(&mut out, &text);
+    put_name_units(&mut out, &text);
     out
 }

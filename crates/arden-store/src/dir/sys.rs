@@ -2,9 +2,12 @@
 //! A name is always one component and the last symbolic link is never followed, so no call here can leave
 //! the directory that it is given. Refuses policy.
 
-use std::{io::Write as _, os::fd::BorrowedFd, os::fd::OwnedFd};
+use std::{borrow::Cow, ffi::OsStr, io::Write as _, os::fd::BorrowedFd, os::fd::OwnedFd, os::unix::ffi::OsStrExt as _};
 
-use arden_wire::FileTime;
+use arden_wire::{
+    FileTime,
+    names::{name_of_bytes, name_to_bytes},
+};
 use rustix::{
     fd::AsFd,
     fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxFlags, XattrFlags},
@@ -33,7 +36,8 @@ pub fn error(e: Errno) -> StoreError {
         Errno::ROFS => StoreError::ReadOnly,
         Errno::MFILE | Errno::NFILE => StoreError::TooManyOpens,
         Errno::NOMEM => StoreError::InsufficientResources,
-        Errno::NAMETOOLONG => StoreError::InvalidName,
+        // The latter of file systems that take UTF-8 only.
+        Errno::NAMETOOLONG | Errno::ILSEQ => StoreError::InvalidName,
         Errno::XDEV => StoreError::NotSameVolume,
         Errno::OPNOTSUPP | Errno::NOSYS => StoreError::NotSupported,
         Errno::INVAL => StoreError::InvalidParameter,
@@ -46,6 +50,14 @@ pub fn error(e: Errno) -> StoreError {
             tracing::debug!("system call: {e}");
             StoreError::SystemError
         }
+    }
+}
+
+/// A name as the kernel has it.
+pub fn os_name(name: &str) -> Cow<'_, OsStr> {
+    match name_to_bytes(name) {
+        Cow::Borrowed(bytes) => Cow::Borrowed(OsStr::from_bytes(bytes)),
+        Cow::Owned(bytes) => Cow::Owned(std::os::unix::ffi::OsStringExt::from_vec(bytes)),
     }
 }
 
@@ -162,12 +174,12 @@ pub fn stat_fd(fd: BorrowedFd<'_>) -> rustix::io::Result<RawStat> {
 
 pub fn stat_child(dir: BorrowedFd<'_>, name: &str) -> rustix::io::Result<RawStat> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    Ok(RawStat::new(&rustix::fs::statx(dir, name, flags, stat_mask())?))
+    Ok(RawStat::new(&rustix::fs::statx(dir, os_name(name), flags, stat_mask())?))
 }
 
 /// A descriptor that only names the file: it opens nothing, so devices and pipes are not touched.
 pub fn pin_child(dir: BorrowedFd<'_>, name: &str) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+    rustix::fs::openat(dir, os_name(name), OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// Flags for every open of data: never a controlling terminal, never a wait for a pipe's other end.
@@ -177,11 +189,11 @@ pub fn data_flags(write: bool) -> OFlags {
 }
 
 pub fn open_child(dir: BorrowedFd<'_>, name: &str, write: bool) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::openat(dir, name, data_flags(write), Mode::empty())
+    rustix::fs::openat(dir, os_name(name), data_flags(write), Mode::empty())
 }
 
 pub fn create_child(dir: BorrowedFd<'_>, name: &str, mode: u32) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::openat(dir, name, data_flags(true) | OFlags::CREATE | OFlags::EXCL, Mode::from_raw_mode(mode))
+    rustix::fs::openat(dir, os_name(name), data_flags(true) | OFlags::CREATE | OFlags::EXCL, Mode::from_raw_mode(mode))
 }
 
 /// The directory itself, for reading names and attributes; `dir` may be a pin.
@@ -229,13 +241,13 @@ pub fn reopen(proc_fds: BorrowedFd<'_>, pin: BorrowedFd<'_>, write: bool) -> rus
 /// An extended attribute, or None when there is none of that name. `bytes_max` bounds what is read.
 pub fn get_xattr(fd: BorrowedFd<'_>, name: &str, bytes_max: usize) -> rustix::io::Result<Option<Vec<u8>>> {
     let mut small = [0u8; 512];
-    match rustix::fs::fgetxattr(fd, name, &mut small[..]) {
+    match rustix::fs::fgetxattr(fd, os_name(name), &mut small[..]) {
         Ok(n) => return Ok(Some(small[..n].to_vec())),
         Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(None),
         Err(Errno::RANGE) => {}
         Err(e) => return Err(e),
     }
-    let len = match rustix::fs::fgetxattr_query(fd, name) {
+    let len = match rustix::fs::fgetxattr_query(fd, os_name(name)) {
         Ok(n) => n,
         Err(Errno::NODATA) => return Ok(None),
         Err(e) => return Err(e),
@@ -246,7 +258,7 @@ pub fn get_xattr(fd: BorrowedFd<'_>, name: &str, bytes_max: usize) -> rustix::io
             return Err(Errno::TOOBIG);
         }
         let mut value = vec![0; len];
-        match rustix::fs::fgetxattr(fd, name, &mut value[..]) {
+        match rustix::fs::fgetxattr(fd, os_name(name), &mut value[..]) {
             Ok(n) => {
                 value.truncate(n);
                 return Ok(Some(value));
@@ -261,7 +273,7 @@ pub fn get_xattr(fd: BorrowedFd<'_>, name: &str, bytes_max: usize) -> rustix::io
 
 /// How long the attribute's value is.
 pub fn xattr_bytes(fd: BorrowedFd<'_>, name: &str) -> rustix::io::Result<Option<usize>> {
-    match rustix::fs::fgetxattr_query(fd, name) {
+    match rustix::fs::fgetxattr_query(fd, os_name(name)) {
         Ok(len) => Ok(Some(len)),
         Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
         Err(e) => Err(e),
@@ -269,12 +281,12 @@ pub fn xattr_bytes(fd: BorrowedFd<'_>, name: &str) -> rustix::io::Result<Option<
 }
 
 pub fn set_xattr(fd: BorrowedFd<'_>, name: &str, value: &[u8]) -> rustix::io::Result<()> {
-    rustix::fs::fsetxattr(fd, name, value, XattrFlags::empty())
+    rustix::fs::fsetxattr(fd, os_name(name), value, XattrFlags::empty())
 }
 
 /// Removes; one that is not there is fine.
 pub fn remove_xattr(fd: BorrowedFd<'_>, name: &str) -> rustix::io::Result<()> {
-    match rustix::fs::fremovexattr(fd, name) {
+    match rustix::fs::fremovexattr(fd, os_name(name)) {
         Err(Errno::NODATA) => Ok(()),
         other => other,
     }
@@ -288,7 +300,7 @@ pub fn xattr_names_bytes(fd: BorrowedFd<'_>) -> rustix::io::Result<usize> {
     }
 }
 
-/// The names of all extended attributes, one call of `f` each. Names that are not UTF-8 are left out. `TOOBIG`: the kernel
+/// The names of all extended attributes, one call of `f` each. Names that no client can name are left out. `TOOBIG`: the kernel
 /// does not tell so many; attributes whose names are known can be read all the same.
 pub fn each_xattr(fd: BorrowedFd<'_>, mut f: impl FnMut(&str)) -> rustix::io::Result<()> {
     let mut small = [0u8; 1024];
@@ -307,10 +319,10 @@ pub fn each_xattr(fd: BorrowedFd<'_>, mut f: impl FnMut(&str)) -> rustix::io::Re
         Err(e) => return Err(e),
     };
     for name in list.split(|b| *b == 0) {
-        if let Ok(name) = std::str::from_utf8(name)
+        if let Some(name) = name_of_bytes(name)
             && !name.is_empty()
         {
-            f(name);
+            f(&name);
         }
     }
     Ok(())

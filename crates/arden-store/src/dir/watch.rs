@@ -16,6 +16,7 @@ use std::{
 };
 
 use arden_lock::{Mutex, ranks};
+use arden_wire::names::name_of_bytes;
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec},
     fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags},
@@ -462,7 +463,8 @@ impl Watcher {
                 self.forget(wd);
                 continue;
             }
-            let Some(name) = event.file_name().and_then(|n| n.to_str().ok()) else { continue };
+            let Some(name) = event.file_name().and_then(|n| name_of_bytes(n.to_bytes())) else { continue };
+            let name = &*name;
             if !is_presentable(name) {
                 continue;
             }

@@ -92,7 +92,6 @@ impl Fs {
         if offset > OFFSET_MAX || len > OFFSET_MAX - offset {
             return Err(StoreError::InvalidParameter.into());
         }
-        check_append(open, offset)?;
         if len == 0 {
             return Ok(());
         }
@@ -505,21 +504,12 @@ impl Fs {
     fn check_transfer(&self, source: &Open, from: u64, target: &Open, to: u64, len: u64) -> Result<()> {
         source.check_data(Operation::Read)?;
         target.check_data(Operation::Write)?;
-        check_append(target, to)?;
         if from.max(to) > OFFSET_MAX || len > OFFSET_MAX - from.max(to) {
             return Err(StoreError::InvalidParameter.into());
         }
         self.check_locks(source, from, len, false)?;
         self.check_locks(target, to, len, true)
     }
-}
-
-/// A handle that may only append changes nothing that is there, [MS-FSA] 2.1.5.4.
-fn check_append(open: &Open, offset: u64) -> Result<()> {
-    if !open.has(FILE_WRITE_DATA) && offset < open.node.stat()?.end_of_file {
-        return Err(StoreError::AccessDenied.into());
-    }
-    Ok(())
 }
 
 /// For stores that cannot copy between these two files.

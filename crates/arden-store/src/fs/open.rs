@@ -10,6 +10,7 @@ use arden_lock::Mutex;
 use arden_wire::{
     access::*,
     dtyp::{Acl, SecurityDescriptor},
+    names::name_units,
 };
 
 use super::{
@@ -660,8 +661,8 @@ fn symlink(r: &OpenRequest<'_>, link: &NodeRef, unparsed_components: usize) -> R
         return Ok(StoreError::UnknownReparseTag.into());
     }
     let first = r.path.components.len().saturating_sub(unparsed_components);
-    let units: usize = r.path.components[first..].iter().map(|c| 1 + c.encode_utf16().count()).sum();
-    let stream = r.path.stream.as_ref().map_or(0, |s| 1 + s.encode_utf16().count());
+    let units: usize = r.path.components[first..].iter().map(|c| 1 + name_units(c)).sum();
+    let stream = r.path.stream.as_ref().map_or(0, |s| 1 + name_units(s));
     let error = SymlinkError { tag, data, unparsed_path_bytes: (units + stream) * 2 };
     Ok(OpenError::Symlink(Box::new(error)))
 }

@@ -103,6 +103,10 @@ impl Fs {
         let same_file = target.existing.as_ref().is_some_and(|t| t.id() == open.node.id());
         let stays = from.len() == target_depth(&target) && target.parent.path() == from[..from.len() - 1];
         if stays && from.last() == Some(&target.name) {
+            // [MS-FSA] 2.1.5.15.12 breaks before it finds that nothing changes.
+            if let Some(wait) = self.break_handles(open, false, cause)? {
+                return Ok(Step::Wait(wait));
+            }
             cause.scope.relies_on(open);
             return Ok(Step::Done(()));
         }

@@ -16,7 +16,7 @@ use crate::store::Result;
 pub enum Operation {
     /// Data, 2.1.5.3; also as the source of a copy.
     Read,
-    /// Data anywhere or, with the right to append alone, behind the end, 2.1.5.4; also as the target of a copy.
+    /// Data anywhere, 2.1.5.4; also as the target of a copy. Either right is enough, [MS-SMB2] 3.3.5.13 <364>.
     Write,
     /// Data that is there: zeros, shared blocks, sizes, 2.1.5.10.4, 2.1.5.10.21, 2.1.5.10.39, 2.1.5.15.1, 2.1.5.15.5.
     WriteOver,

@@ -4,8 +4,9 @@
 use arden_auth::Token;
 use arden_wire::{
     Malformed,
-    cursor::{Put, Reader, utf16_string},
+    cursor::{Put, Reader},
     dtyp::Sid,
+    names::{name_of_utf16, name_units, put_name_units},
 };
 
 use crate::fs::{ClientId, OpenId};
@@ -67,14 +68,13 @@ pub struct KeptLease {
 }
 
 fn put_text(out: &mut Vec<u8>, text: &str) {
-    let units: Vec<u16> = text.encode_utf16().collect();
-    out.put_u16(units.len() as u16);
-    units.iter().for_each(|u| out.put_u16(*u));
+    out.put_u16(name_units(text) as u16);
+    put_name_units(out, text);
 }
 
 fn text(r: &mut Reader<'_>) -> Result<String, Malformed> {
     let units = usize::from(r.u16()?);
-    utf16_string(r.bytes(units * 2)?)
+    name_of_utf16(r.bytes(units * 2)?)
 }
 
 fn put_option(out: &mut Vec<u8>, value: Option<u128>) {

@@ -10,6 +10,7 @@ use std::{
 };
 
 use arden_lock::{Mutex, ranks};
+use arden_wire::names::name_units;
 
 use super::room::give_back_queue;
 use crate::{
@@ -52,7 +53,7 @@ struct WatchState {
 
 /// Name bytes and header of one entry in a reply, [MS-FSCC] 2.7.1.
 fn wire_bytes(name: &str) -> usize {
-    (12 + name.encode_utf16().count() * 2).next_multiple_of(4)
+    (12 + name_units(name) * 2).next_multiple_of(4)
 }
 
 impl Watch {

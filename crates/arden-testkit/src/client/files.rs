@@ -171,8 +171,8 @@ pub fn name_change(to: &str, replace: bool) -> Vec<u8> {
     use arden_wire::cursor::Put;
     let mut data = vec![u8::from(replace), 0, 0, 0, 0, 0, 0, 0];
     data.put_u64(0);
-    data.put_u32((to.encode_utf16().count() * 2) as u32);
-    data.put_utf16(to);
+    data.put_u32((arden_wire::names::name_units(to) * 2) as u32);
+    arden_wire::names::put_name_units(&mut data, to);
     // The server may ask for the fixed size of the structure.
     if data.len() < 24 {
         data.resize(24, 0);
@@ -204,7 +204,7 @@ pub fn entries(data: &[u8], class: u8) -> Vec<(String, Vec<u8>)> {
         let entry = &data[at..];
         let next = Reader::new(entry).u32().unwrap() as usize;
         let len = Reader::new(&entry[len_at..]).u32().unwrap() as usize;
-        let name = arden_wire::cursor::utf16_string(&entry[name_at..name_at + len]).unwrap();
+        let name = arden_wire::names::name_of_utf16(&entry[name_at..name_at + len]).unwrap();
         out.push((name, entry[..if next == 0 { entry.len() } else { next }].to_vec()));
         if next == 0 {
             return out;

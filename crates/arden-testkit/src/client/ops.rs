@@ -76,7 +76,7 @@ pub fn changes(data: &[u8]) -> Vec<(u32, String)> {
     loop {
         let next = super::le_u32(data, at) as usize;
         let len = super::le_u32(data, at + 8) as usize;
-        let name = arden_wire::cursor::utf16_string(&data[at + 12..at + 12 + len]).unwrap();
+        let name = arden_wire::names::name_of_utf16(&data[at + 12..at + 12 + len]).unwrap();
         out.push((super::le_u32(data, at + 4), name));
         if next == 0 {
             return out;

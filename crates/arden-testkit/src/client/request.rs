@@ -240,7 +240,7 @@ impl Want {
 
     pub fn req(&self) -> Req {
         let mut name = Vec::new();
-        name.put_utf16(&self.name);
+        arden_wire::names::put_name_units(&mut name, &self.name);
         self.req_named(&name)
     }
 
@@ -389,9 +389,9 @@ pub fn query_directory(id: FileId, class: u8, flags: u8, pattern: &str, max: u32
     b.put_u32(0);
     id.put(&mut b);
     b.put_u16(64 + 32);
-    b.put_u16((pattern.encode_utf16().count() * 2) as u16);
+    b.put_u16((arden_wire::names::name_units(pattern) * 2) as u16);
     b.put_u32(max);
-    b.put_utf16(pattern);
+    arden_wire::names::put_name_units(&mut b, pattern);
     if pattern.is_empty() {
         b.put_u8(0);
     }

@@ -5,6 +5,7 @@ use arden_store::usn::{JournalInfo, Record};
 use arden_wire::{
     FileTime,
     cursor::{Put, Reader},
+    names::name_units,
 };
 
 use crate::{
@@ -49,7 +50,7 @@ pub fn number(key: &[u8]) -> u64 {
 }
 
 pub fn record_bytes(name: &str) -> u64 {
-    (RECORD_HEADER + name.encode_utf16().count() * 2).next_multiple_of(8) as u64
+    (RECORD_HEADER + name_units(name) * 2).next_multiple_of(8) as u64
 }
 
 pub fn encode_info(j: &JournalInfo) -> Vec<u8> {

@@ -2,7 +2,8 @@
 
 use crate::{
     FileTime, Malformed,
-    cursor::{Put, Reader, slice_at, utf16_string},
+    cursor::{Put, Reader, slice_at},
+    names::name_of_utf16,
     smb2::{FileId, HEADER_BYTES, session::body},
 };
 
@@ -83,7 +84,7 @@ impl<'a> CreateRequest<'a> {
         let contexts_offset = r.u32()? as usize;
         let contexts_len = r.u32()? as usize;
         let name_bytes = if name_len == 0 { &[][..] } else { slice_at(message, name_offset, name_len)? };
-        let name = utf16_string(name_bytes);
+        let name = name_of_utf16(name_bytes);
         let contexts = match contexts_len {
             0 => Vec::new(),
             n => parse_contexts(slice_at(message, contexts_offset, n)?)?,

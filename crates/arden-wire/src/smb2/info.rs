@@ -2,7 +2,8 @@
 
 use crate::{
     Malformed,
-    cursor::{Put, slice_at, utf16_string},
+    cursor::{Put, slice_at},
+    names::name_of_utf16,
     smb2::{FileId, HEADER_BYTES, session::body},
 };
 
@@ -45,7 +46,7 @@ impl QueryDirectoryRequest {
         let offset = usize::from(r.u16()?);
         let len = usize::from(r.u16()?);
         let output_length = r.u32()?;
-        let pattern = if len == 0 { String::new() } else { utf16_string(slice_at(message, offset, len)?)? };
+        let pattern = if len == 0 { String::new() } else { name_of_utf16(slice_at(message, offset, len)?)? };
         Ok(QueryDirectoryRequest { class, flags, file_id, pattern, output_length })
     }
 }

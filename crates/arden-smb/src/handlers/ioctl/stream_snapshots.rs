@@ -11,8 +11,8 @@ use arden_store::{
 };
 use arden_wire::{
     NtStatus,
-    cursor::utf16_string,
     fscc::FILE_SUPPORTS_STREAM_SNAPSHOTS,
+    names::{name_of_utf16, name_units},
     smb2::io::IoctlRequest,
     stream_snapshot::{self, List, Operation, encode_deltas, extents_max, property},
 };
@@ -31,7 +31,7 @@ pub fn manage(request: &Request<'_>, file: &Arc<Open>, ioctl: &IoctlRequest<'_>)
     let output_max = ioctl.max_output_response as usize;
     let asked = stream_snapshot::Request::parse(ioctl.input, output_max)?;
     // One that is no text is the empty one, which no snapshot has.
-    let name = utf16_string(asked.name).unwrap_or_default();
+    let name = name_of_utf16(asked.name).unwrap_or_default();
     match asked.operation {
         Operation::Create => fs.create_stream_snapshot(request.scope, file, &name)?,
         Operation::List => return list(file, &name, output_max),
@@ -49,7 +49,7 @@ pub fn manage(request: &Request<'_>, file: &Arc<Open>, ioctl: &IoctlRequest<'_>)
 /// 2.1.5.10.29.2.
 fn list(file: &Arc<Open>, pattern: &str, output_max: usize) -> Output {
     let all = file.fs().stream_snapshots(file)?;
-    if pattern.is_empty() || pattern.encode_utf16().count() > PATTERN_UNITS_MAX {
+    if pattern.is_empty() || name_units(pattern) > PATTERN_UNITS_MAX {
         return Err(NtStatus::OBJECT_NAME_INVALID.into());
     }
     let pattern = Pattern::new(pattern);

@@ -16,6 +16,7 @@ use arden_wire::{
     access::{FILE_APPEND_DATA, FILE_WRITE_DATA},
     cursor::{Put, Reader},
     fscc::fsctl,
+    names::{name_units, put_name_units},
     smb2::{FileId, io::IoctlRequest},
 };
 
@@ -40,9 +41,9 @@ fn header_bytes(version: u16) -> usize {
 
 fn put_record(out: &mut Vec<u8>, version: u16, r: &Record) {
     let start = out.len();
-    let name: Vec<u16> = r.name.encode_utf16().collect();
+    let name_bytes = name_units(&r.name) * 2;
     let header = header_bytes(version);
-    out.put_u32((header + name.len() * 2).next_multiple_of(8) as u32);
+    out.put_u32((header + name_bytes).next_multiple_of(8) as u32);
     out.put_u16(version);
     out.put_u16(0);
     for id in [r.file, r.parent] {
@@ -58,9 +59,9 @@ fn put_record(out: &mut Vec<u8>, version: u16, r: &Record) {
     // SourceInfo, SecurityId.
     out.put_u64(0);
     out.put_u32(r.attributes);
-    out.put_u16((name.len() * 2) as u16);
+    out.put_u16(name_bytes as u16);
     out.put_u16(header as u16);
-    name.iter().for_each(|c| out.put_u16(*c));
+    put_name_units(out, &r.name);
     out.resize(start + (out.len() - start).next_multiple_of(8), 0);
 }
 

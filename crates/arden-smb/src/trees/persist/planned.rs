@@ -18,6 +18,7 @@ use arden_wire::{
     Malformed,
     cursor::{Put, Reader},
     dtyp::Sid,
+    names::name_units,
 };
 
 use super::{Found, Kept, State, Usage, decode, encode, handles, path_units, put};
@@ -119,7 +120,7 @@ fn keep(state: &State, open: &SmbOpen, file: &Arc<Open>, time: Time) -> Option<(
         KeptCache::Oplock { breaking, .. } => breaking.is_some(),
         KeptCache::Lease { .. } => lease.is_none_or(|l| l.breaking.is_some()),
     };
-    let units = path_units(&kept.path).max(open.name.encode_utf16().count());
+    let units = path_units(&kept.path).max(name_units(&open.name));
     if breaking || kept.delete_on_close || kept.delete_pending.is_some() || units > state.path_units_max {
         return None;
     }
