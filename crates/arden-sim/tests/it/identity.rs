@@ -2,7 +2,7 @@
 
 use crate::common::{attach, config, create, disks, expect, full, life, open};
 use arden_block::sim::{Faults, SimDisk};
-use arden_space::{Layout, Pool, SpaceError, read_header};
+use arden_space::{CreateOptions, Layout, Pool, Provision, SpaceError, read_header};
 
 /// A mirror on this many disks, full of 1.
 fn mirror(count: u64, seed: u64) -> Vec<SimDisk> {
@@ -138,6 +138,209 @@ fn a_disk_that_is_only_behind_the_others_is_taken_back() {
         })
         .unwrap();
     }
+}
+
+/// Opens with these disks, gives each copy of the space a place on them, and fills it.
+fn serve_in_turn(disks: &[SimDisk], byte: u8, close: bool) {
+    let all = disks.to_vec();
+    life(disks, None, async move |rt| {
+        let pool = open(&rt, &all, Vec::new()).await.unwrap();
+        pool.repair().await.unwrap();
+        pool.resync().await.unwrap();
+        pool.space_named("s").unwrap().write(0, full(byte, 32), true).await.unwrap();
+        pool.flush().await.unwrap();
+        if close {
+            pool.close().await.unwrap();
+        }
+    })
+    .unwrap();
+}
+
+/// Each opening has all that the one before acknowledged, from a disk that was there. The disk that is in use in the end was absent
+/// when the one that returns was there.
+#[test]
+fn disks_that_were_absent_in_turn_are_taken_back() {
+    for (seed, close) in [(20, true), (21, false)] {
+        let d = mirror(3, seed);
+        serve_in_turn(&d[1..], 2, close);
+        serve_in_turn(&[d[0].clone(), d[2].clone()], 3, close);
+        serve_in_turn(&d[..1], 4, close);
+        let all = d.clone();
+        life(&d, None, async move |rt| {
+            let pool = open(&rt, &all[..1], Vec::new()).await.unwrap();
+            pool.return_disk(all[1].attach(&rt)).await.expect("a disk that is behind");
+            expect(&pool.space_named("s").unwrap(), 4, "with a disk that returned").await;
+        })
+        .unwrap();
+        serve_in_turn(&d[..1], 5, close);
+        let all = d.clone();
+        life(&d, None, async move |rt| {
+            let pool = open(&rt, &all, Vec::new()).await.expect("two disks that are behind");
+            let space = pool.space_named("s").unwrap();
+            expect(&space, 5, "what was acknowledged last").await;
+            pool.resync().await.unwrap();
+            pool.report_failure(0).await.unwrap();
+            expect(&space, 5, "on the disks that were behind").await;
+        })
+        .unwrap();
+    }
+}
+
+/// As before, but the disk that both openings had is no member any more.
+#[test]
+fn a_disk_behind_one_that_was_removed_is_taken_back() {
+    let d = mirror(3, 22);
+    let all = [&d[..], &[SimDisk::new("new", 6 << 20, 2299)]].concat();
+    for (here, joins, leaves, byte) in [(vec![1, 2], None, None, 2), (vec![0, 2], Some(3), Some(2), 3)] {
+        let disks = all.clone();
+        life(&all, None, async move |rt| {
+            let here: Vec<SimDisk> = here.into_iter().map(|i: usize| disks[i].clone()).collect();
+            let pool = open(&rt, &here, Vec::new()).await.unwrap();
+            if let Some(i) = joins {
+                pool.add_disk(disks[i as usize].attach(&rt), false).await.unwrap();
+            }
+            pool.repair().await.unwrap();
+            pool.resync().await.unwrap();
+            pool.space_named("s").unwrap().write(0, full(byte, 32), true).await.unwrap();
+            if let Some(i) = leaves {
+                pool.remove_disk(i).await.unwrap();
+            }
+            pool.close().await.unwrap();
+        })
+        .unwrap();
+    }
+    let here = vec![all[0].clone(), all[1].clone(), all[3].clone()];
+    life(&all, None, async move |rt| {
+        let pool = open(&rt, &here, Vec::new()).await.expect("a disk that is behind");
+        expect(&pool.space_named("s").unwrap(), 3, "of those who went on").await;
+    })
+    .unwrap();
+}
+
+/// The second disk leaves, the first goes on, and later the pool is opened with the second, which other disks replace then.
+#[test]
+fn what_was_acknowledged_when_a_disk_had_left_is_not_lost_to_disks_that_replaced_it() {
+    let d = mirror(2, 23);
+    let new: Vec<SimDisk> = (0..2).map(|i| SimDisk::new(&format!("new{i}"), 6 << 20, 2390 + i)).collect();
+    let all = [&d[..], &new].concat();
+    let disks = all.clone();
+    life(&d, None, async move |rt| {
+        let pool = open(&rt, &disks[..2], Vec::new()).await.unwrap();
+        pool.report_failure(1).await.unwrap();
+        pool.space_named("s").unwrap().write(0, full(2, 32), true).await.unwrap();
+        pool.close().await.unwrap();
+    })
+    .unwrap();
+    let disks = all.clone();
+    life(&all, None, async move |rt| {
+        let pool = open(&rt, &disks[1..2], Vec::new()).await.unwrap();
+        for new in &disks[2..] {
+            pool.add_disk(new.attach(&rt), false).await.unwrap();
+        }
+        pool.repair().await.unwrap();
+        pool.space_named("s").unwrap().write(0, full(3, 4), true).await.unwrap();
+        pool.remove_disk(1).await.unwrap();
+        pool.close().await.unwrap();
+    })
+    .unwrap();
+    let here = vec![all[0].clone(), all[2].clone(), all[3].clone()];
+    let disks = here.clone();
+    let opened = life(&all, None, async move |rt| open(&rt, &disks, Vec::new()).await.map(drop)).unwrap();
+    assert!(matches!(opened, Err(SpaceError::Diverged(_))), "{opened:?}");
+    life(&all, None, async move |rt| {
+        let pool = open(&rt, &here[1..], Vec::new()).await.unwrap();
+        let returned = pool.return_disk(here[0].attach(&rt)).await;
+        assert!(matches!(returned, Err(SpaceError::Diverged(_))), "{returned:?}");
+    })
+    .unwrap();
+}
+
+/// The first disk leaves, and the others go on; later the pool is opened with the first, and one of the others gives up what it had.
+/// The third then has nothing that counts, either: all of it is written again.
+#[test]
+fn who_went_on_with_a_disk_that_gave_that_up_is_brought_up_to_date_as_a_whole() {
+    let d = disks(3, 24);
+    let all = d.clone();
+    let ids = life(&d, None, async move |rt| {
+        let options = CreateOptions { slab_bytes: Some(128 << 10), config: config() };
+        let pool = Pool::create(&rt, "p", attach(&rt, &all), Vec::new(), options).await.unwrap();
+        for name in ["a", "b", "c"] {
+            let space =
+                pool.create_space(name, Layout::Mirror2, Some(1), 4096, 32 * 4096, Provision::Fixed).await.unwrap();
+            space.write(0, full(1, 32), true).await.unwrap();
+        }
+        pool.close().await.unwrap();
+        pool.status().disks.iter().map(|d| d.id).collect::<Vec<_>>()
+    })
+    .unwrap();
+    let all = d.clone();
+    life(&d, None, async move |rt| {
+        let pool = open(&rt, &all, Vec::new()).await.unwrap();
+        pool.report_failure(0).await.unwrap();
+        for name in ["a", "b", "c"] {
+            pool.space_named(name).unwrap().write(0, full(2, 32), true).await.unwrap();
+        }
+        pool.close().await.unwrap();
+    })
+    .unwrap();
+    let first = d[..1].to_vec();
+    life(&d, None, async move |rt| open(&rt, &first, Vec::new()).await.unwrap().close().await.unwrap()).unwrap();
+    let two = d[..2].to_vec();
+    life(&d, None, async move |rt| {
+        let pool = open(&rt, &two, vec![ids[1]]).await.unwrap();
+        pool.resync().await.unwrap();
+        pool.close().await.unwrap();
+    })
+    .unwrap();
+    let all = d.clone();
+    life(&d, None, async move |rt| {
+        let pool = open(&rt, &all, Vec::new()).await.unwrap();
+        pool.resync().await.unwrap();
+        let mut compared = 0;
+        for name in ["a", "b", "c"] {
+            let space = pool.space_named(name).unwrap();
+            let columns = pool.space_map(space.id()).unwrap()[0].1.clone();
+            if columns.iter().all(|c| c.disk != 1) {
+                expect(&space, 1, "of the history that is kept").await;
+                compared += 1;
+            }
+        }
+        pool.report_failure(0).await.unwrap();
+        for name in ["a", "b", "c"] {
+            let space = pool.space_named(name).unwrap();
+            let columns = pool.space_map(space.id()).unwrap()[0].1.clone();
+            if columns.iter().all(|c| c.disk != 1) {
+                expect(&space, 1, "on the disk that went on with the other").await;
+            }
+        }
+        assert!(compared > 0, "no space has its copies on the first disk and the third");
+    })
+    .unwrap();
+}
+
+/// No opening of the second disk alone came between: its map calls the first one in use.
+#[test]
+fn a_disk_that_is_discarded_gives_up_what_only_it_has() {
+    let d = mirror(2, 25);
+    let all = d.clone();
+    let ids = life(&d, None, async move |rt| {
+        let pool = open(&rt, &all, Vec::new()).await.unwrap();
+        pool.report_failure(1).await.unwrap();
+        pool.space_named("s").unwrap().write(0, full(2, 32), true).await.unwrap();
+        pool.close().await.unwrap();
+        pool.status().disks.iter().map(|d| d.id).collect::<Vec<_>>()
+    })
+    .unwrap();
+    let all = d.clone();
+    life(&d, None, async move |rt| {
+        let pool = open(&rt, &all, vec![ids[0]]).await.unwrap();
+        let space = pool.space_named("s").unwrap();
+        expect(&space, 1, "of the disk that is kept").await;
+        pool.resync().await.unwrap();
+        pool.report_failure(1).await.unwrap();
+        expect(&space, 1, "on the disk that gave up what it had").await;
+    })
+    .unwrap();
 }
 
 #[test]

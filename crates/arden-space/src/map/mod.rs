@@ -4,4 +4,5 @@ pub(crate) mod alloc;
 pub(crate) mod layout;
 pub(crate) mod mapcode;
 pub(crate) mod pool_map;
+pub(crate) mod splits;
 pub(crate) mod stripes;

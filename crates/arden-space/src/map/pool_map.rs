@@ -284,17 +284,6 @@ impl PoolMap {
         served.is_some_and(|s| self.lineage.contains(s))
     }
 
-    /// Whether the disk went on, in an opening that is over, when all disks of this history had left it: it may hold what was
-    /// acknowledged and is nowhere here. The lineage tells openings from each other, not what happened within one. `found` is the
-    /// map on the disk, whose label has the sequence `seq`: newer than the one that this history knows of.
-    pub(crate) fn left_behind(&self, disk: u16, seq: u64, found: &PoolMap) -> bool {
-        let left = |rec: &DiskRec| rec.state == DiskState::Missing;
-        let others = self.disks.iter().filter(|(_, rec)| !left(rec));
-        let mut states = others.filter_map(|(i, rec)| found.disks.get(i).filter(|f| f.id == rec.id)).peekable();
-        let is_newer = self.disks.get(&disk).is_some_and(|rec| left(rec) && seq > rec.label_seq_min);
-        is_newer && self.epoch > found.epoch && states.peek().is_some() && states.all(left)
-    }
-
     /// The most failures that any space of the pool is meant to survive.
     pub(crate) fn tolerance(&self) -> usize {
         self.spaces.values().map(|s| s.layout.tolerance()).max().unwrap_or(0).max(1)

@@ -14,8 +14,10 @@ use crate::state::map::{GroupChange, MapChange};
 use crate::upkeep::old_images::{check_old_images, is_old_image};
 
 impl Pool {
-    /// Marks who is away; gives those who returned, which are read and written from now on.
-    pub(crate) fn reconcile_members(&self, forget: &[u16], apart: &[u16]) -> Vec<Rc<DiskRt>> {
+    /// Marks who is away; gives those who returned, which are read and written from now on. Disks that went on without this pool are
+    /// among `forget`. Others that were in use then (`given_up`) may hold parts of the same history: what is absent of them is brought
+    /// up to date as a whole, as nobody will see that it went on when one of those is in use.
+    pub(crate) fn reconcile_members(&self, forget: &[u16], apart: &[u16], given_up: &[u16]) -> Vec<Rc<DiskRt>> {
         let all: Vec<(u16, DiskState)> = self.0.map.read().disks.iter().map(|(&i, d)| (i, d.state)).collect();
         let mut back = Vec::new();
         for (i, state) in all {
@@ -34,6 +36,7 @@ impl Pool {
         }
         forget.iter().for_each(|&i| self.distrust(i, false));
         apart.iter().for_each(|&i| self.distrust(i, true));
+        given_up.iter().filter(|&&i| !self.online(i)).for_each(|&i| self.distrust(i, true));
         self.outdate_absent();
         back
     }

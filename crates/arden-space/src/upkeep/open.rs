@@ -210,7 +210,7 @@ impl Pool {
         let Some(best) = keep.max_by_key(|f| age(&f.1)) else {
             return Err(SpaceError::NotFound("every disk found is to be discarded".into()));
         };
-        let mut map = best.1.map.clone();
+        let (mut map, age_kept) = (best.1.map.clone(), age(&best.1));
         if !best.1.whole {
             map = whole_map(rt, &found, &best.1.label, timeout_ms).await?;
         }
@@ -225,7 +225,7 @@ impl Pool {
         }
         let mut disks = BTreeMap::new();
         let mut journal_disks = Vec::new();
-        let (mut forget, mut apart) = (Vec::new(), Vec::new());
+        let (mut forget, mut apart, mut given_up) = (Vec::new(), Vec::new(), Vec::new());
         let mut cut_off = Vec::new();
         // The names of old images that are not to be discarded.
         let mut old = BTreeMap::new();
@@ -239,7 +239,9 @@ impl Pool {
             let ancestor = map.lineage.iter().any(|&(e, n)| (e, n) == (h.label.epoch, h.label.nonce));
             // Only openings that came to nothing set it apart.
             let is_apart = !ancestor && map.knows_served(&h.map);
-            if !ancestor && !is_apart || map.left_behind(h.label.index, h.label.seq, &h.map) {
+            // What went on from the map that is kept, and is to be discarded.
+            let is_passed_over = age(&h) > age_kept;
+            if !ancestor && !is_apart || is_passed_over || map.left_behind(h.label.index, h.label.seq, &h.map) {
                 if !options.discard.contains(&h.disk_id) {
                     return Err(SpaceError::Diverged(format!(
                         "disk {} ({}) was written in an opening of this pool that the others know nothing of, or after they had left; \
@@ -249,6 +251,8 @@ impl Pool {
                     )));
                 }
                 forget.push(h.label.index);
+                let is_same = |i: &u16| map.disks.get(i).is_some_and(|r| r.id == h.map.disks[i].id);
+                given_up.extend(h.map.in_use().into_iter().filter(is_same));
             } else if is_old_image(&map, rec, &h) {
                 forget.push(h.label.index);
                 if !options.discard.contains(&h.disk_id) {
@@ -299,7 +303,7 @@ impl Pool {
         let patches = pool.replay(log)?;
         pool.register_patches(&patches);
         cut_off.iter().for_each(|i| pool.event(format!("disk {i} is smaller than it was: it is left out")));
-        let back = pool.reconcile_members(&forget, &apart);
+        let back = pool.reconcile_members(&forget, &apart, &given_up);
         pool.rebuild_runtime();
         pool.register_patches(&patches);
         pool.put_log_in_place(&old_journal, end, &back).await?;
