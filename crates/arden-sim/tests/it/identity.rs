@@ -343,6 +343,55 @@ fn a_disk_that_is_discarded_gives_up_what_only_it_has() {
     .unwrap();
 }
 
+/// The first disk is opened alone, which ends before it is served, and then the second one is. The first has nothing that was
+/// acknowledged and is not on the second, unless the second had left it before.
+#[test]
+fn a_disk_of_an_opening_that_was_not_served_is_refused_only_if_it_had_gone_on_before() {
+    let epoch = |disk: &SimDisk| {
+        let disk = disk.clone();
+        life(&[], None, async move |rt| read_header(&*disk.attach(&rt)).await.unwrap().unwrap().epoch).unwrap()
+    };
+    for (had_left, openings) in [(false, 1), (false, 2), (true, 1), (true, 2)] {
+        let mut found = 0;
+        for step in 0..200u64 {
+            let d = mirror(2, 900 + step);
+            let all = d.clone();
+            life(&d, None, async move |rt| {
+                let pool = open(&rt, &all, Vec::new()).await.unwrap();
+                if had_left {
+                    pool.report_failure(1).await.unwrap();
+                }
+                pool.space_named("s").unwrap().write(0, full(2, 32), true).await.unwrap();
+            })
+            .unwrap();
+            let half = vec![d[0].clone()];
+            let served =
+                life(&d[..1], Some(step * 10_000), async move |rt| open(&rt, &half, Vec::new()).await.map(drop));
+            assert!(served.is_none(), "step {step}: served before an earlier step showed the epoch");
+            if epoch(&d[0]) == epoch(&d[1]) {
+                continue;
+            }
+            (0..openings).for_each(|i| serve(&d[1..], 3 + i, true));
+            let all = d.clone();
+            let opened = life(&d, None, async move |rt| {
+                let pool = open(&rt, &all, Vec::new()).await?;
+                expect(&pool.space_named("s").unwrap(), 2 + openings, "what was served").await;
+                pool.close().await
+            });
+            let opened = opened.unwrap();
+            match had_left {
+                true => assert!(matches!(opened, Err(SpaceError::Diverged(_))), "step {step}: {opened:?}"),
+                false => opened.expect("nothing was acknowledged that is lost"),
+            }
+            found += 1;
+            if found == 3 {
+                break;
+            }
+        }
+        assert_eq!(found, 3, "openings that end before they are served");
+    }
+}
+
 #[test]
 fn a_clone_is_not_opened_beside_its_disk() {
     let d = mirror(2, 4);

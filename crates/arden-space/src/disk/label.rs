@@ -20,6 +20,9 @@ pub(crate) const LABEL_VERSION_PATCHES: u32 = 2;
 pub(crate) const LABEL_VERSION_CLUSTER: u32 = 3;
 /// Version 4: the map says of a missing disk how new its label is at least. A program that does not know that would trust an old image of it.
 pub(crate) const LABEL_VERSION_MISSING: u32 = 4;
+/// Version 5: the map says of a missing disk that it left after the last opening that was served. A program that does not know that cannot read
+/// the map.
+pub(crate) const LABEL_VERSION_UNSERVED: u32 = 5;
 pub(crate) const LABEL_BYTES: usize = 4096;
 pub(crate) const LABEL_AT: [u64; 2] = [0, 64 << 10];
 const MAP_AT: u64 = 128 << 10;
@@ -119,9 +122,9 @@ impl Label {
         }
         let r = &mut Reader::new(&body[8..], "a disk label");
         let version = r.u32()?;
-        if !(LABEL_VERSION..=LABEL_VERSION_MISSING).contains(&version) {
+        if !(LABEL_VERSION..=LABEL_VERSION_UNSERVED).contains(&version) {
             return Err(SpaceError::Corrupt(format!(
-                "disk label of version {version}; this program knows {LABEL_VERSION} to {LABEL_VERSION_MISSING}"
+                "disk label of version {version}; this program knows {LABEL_VERSION} to {LABEL_VERSION_UNSERVED}"
             )));
         }
         let (index, map_slot, _) = (r.u16()?, r.u8()?, r.u8()?);

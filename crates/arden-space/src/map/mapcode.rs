@@ -153,6 +153,8 @@ impl Decoder {
 
 /// The state of a missing disk behind whose name the least sequence of its label is. Without one the code is that of `DiskState`.
 const MISSING_BOUNDED: u8 = 4;
+/// As [`MISSING_BOUNDED`], and no opening was served since the disk left.
+const MISSING_UNSERVED: u8 = 5;
 
 fn encode_head(w: &mut Writer, map: &PoolMap) {
     w.u128(map.pool_id);
@@ -193,8 +195,12 @@ fn encode_head(w: &mut Writer, map: &PoolMap) {
         w.u128(d.id);
         w.u64(d.size_bytes);
         w.u32(d.slabs);
-        let bounded = d.label_seq_min > 0;
-        w.u8(if bounded { MISSING_BOUNDED } else { d.state as u8 });
+        let bounded = d.label_seq_min > 0 || d.left_unserved;
+        w.u8(match (d.left_unserved, bounded) {
+            (true, _) => MISSING_UNSERVED,
+            (false, true) => MISSING_BOUNDED,
+            (false, false) => d.state as u8,
+        });
         w.u8(u8::from(d.retire));
         w.u8(d.media);
         w.text(&d.name);
@@ -249,12 +255,14 @@ fn decode_head(r: &mut Reader<'_>) -> SpaceResult<PoolMap> {
             0 => DiskState::Active,
             1 => DiskState::Spare,
             2 => DiskState::Retiring,
-            3 | MISSING_BOUNDED => DiskState::Missing,
+            3 | MISSING_BOUNDED | MISSING_UNSERVED => DiskState::Missing,
             _ => return r.bad(),
         };
         let (retire, media, name) = (r.u8()? != 0, r.u8()?, r.text()?);
-        let label_seq_min = if code == MISSING_BOUNDED { r.u64()? } else { 0 };
-        map.disks.insert(index, DiskRec { id, size_bytes, slabs, state, retire, media, name, label_seq_min });
+        let label_seq_min = if matches!(code, MISSING_BOUNDED | MISSING_UNSERVED) { r.u64()? } else { 0 };
+        let left_unserved = code == MISSING_UNSERVED;
+        let rec = DiskRec { id, size_bytes, slabs, state, retire, media, name, label_seq_min, left_unserved };
+        map.disks.insert(index, rec);
     }
     Ok(map)
 }
@@ -400,6 +408,7 @@ mod tests {
             media: 0,
             name: name.to_string(),
             label_seq_min: 0,
+            left_unserved: false,
         }
     }
 
@@ -485,7 +494,15 @@ mod tests {
         let mut map = map_with_a_missing_disk();
         map.disks.get_mut(&2).unwrap().label_seq_min = 0x0102_0304_0506_0708;
         assert!(map.bounds_missing_disks());
-        let bytes = bytes_of(&map);
+        read_as_written(&map);
+        // And that no opening was served since.
+        map.disks.get_mut(&2).unwrap().left_unserved = true;
+        assert!(map.has_unserved_departures());
+        read_as_written(&map);
+    }
+
+    fn read_as_written(map: &PoolMap) {
+        let bytes = bytes_of(map);
         let back = decoded(&bytes).unwrap();
         assert_eq!((&back.disks, bytes_of(&back)), (&map.disks, bytes.clone()));
         (0..bytes.len()).for_each(|n| assert!(decoded(&bytes[..n]).is_err(), "{n} bytes of {}", bytes.len()));

@@ -44,6 +44,8 @@ pub(crate) struct DiskRec {
     pub(crate) name: String,
     /// Of a missing disk: the sequence that its label has at least. What has an older one is an old image of it. 0: nothing is known.
     pub(crate) label_seq_min: u64,
+    /// Of a missing disk: no opening was served since it left. It was in use in the last one that was.
+    pub(crate) left_unserved: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -258,6 +260,7 @@ impl PoolMap {
             // One in use has what is on every disk in use. One that was missing has kept what it had.
             let known = if d.state == DiskState::Missing { d.label_seq_min } else { self.replicated_seq };
             d.label_seq_min = known.max(label_seq);
+            d.left_unserved |= d.state != DiskState::Missing && self.served_epoch != self.epoch;
             d.retire |= d.state == DiskState::Retiring;
             d.state = DiskState::Missing;
         }
@@ -267,6 +270,17 @@ impl PoolMap {
     /// It says of a missing disk how new its label is at least.
     pub(crate) fn bounds_missing_disks(&self) -> bool {
         self.disks.values().any(|d| d.label_seq_min > 0)
+    }
+
+    /// It says of a missing disk that it left after the last opening that was served.
+    pub(crate) fn has_unserved_departures(&self) -> bool {
+        self.disks.values().any(|d| d.left_unserved)
+    }
+
+    /// The opening has come to its end: the pool is served from now on, without the disks that are missing.
+    pub(crate) fn serve(&mut self) {
+        self.served_epoch = self.epoch;
+        self.disks.values_mut().for_each(|d| d.left_unserved = false);
     }
 
     /// A column lies on the disk, or is on its way there.
@@ -337,6 +351,11 @@ impl PoolMap {
                 "disk {i} is {:?}, with a label of {} or newer in map {}",
                 r.state, r.label_seq_min, self.seq
             ));
+        }
+        let unserved =
+            |r: &DiskRec| !r.left_unserved || r.state == DiskState::Missing && self.served_epoch != self.epoch;
+        if let Some((i, r)) = self.disks.iter().find(|(_, r)| !unserved(r)) {
+            return Err(format!("disk {i} is {:?}, and left in an opening that is not served", r.state));
         }
         let in_use = |d: &u16| self.disks.get(d).is_some_and(|r| r.state != DiskState::Missing);
         let (here, gone): (Vec<u16>, Vec<u16>) = self.journal.disks.iter().copied().partition(in_use);

@@ -2,11 +2,11 @@
 //! what happened within one opening that both know. In doubt a disk counts as one that went on: it may hold what was acknowledged
 //! and is nowhere else.
 
-use crate::map::pool_map::{DiskState, PoolMap};
+use crate::map::pool_map::{DiskRec, DiskState, PoolMap};
 
 impl PoolMap {
-    /// Whether the disk may have gone on, in an opening that is over, when all disks of this history had left it. `found` is the map on
-    /// the disk, whose label has the sequence `seq`.
+    /// Whether the disk may have gone on, in an opening that is over and was served, when all disks of this history had left it. `found`
+    /// is the map on the disk, whose label has the sequence `seq`; openings that were not served may have followed.
     ///
     /// Two histories part at an opening, which goes on from the newest map on the disks that it finds; the other history has newer maps
     /// of the opening before. The least label sequence of a missing disk is less than the sequence of the map that first has it. So a label
@@ -15,15 +15,21 @@ impl PoolMap {
     pub(crate) fn left_behind(&self, disk: u16, seq: u64, found: &PoolMap) -> bool {
         let rec = self.disks.get(&disk).filter(|rec| rec.state == DiskState::Missing);
         let is_newer = rec.is_some_and(|rec| seq > rec.label_seq_min.saturating_add(1));
-        is_newer && self.epoch > found.epoch && !self.shares_a_disk_with(seq, found)
+        is_newer && self.lineage.last() != found.lineage.last() && !self.shares_a_disk_with(seq, found)
     }
 
-    /// Whether a disk that the map `found`, of this sequence, calls in use took part in this history later: it is in use, or was when maps
-    /// had that sequence here. Either it has all that was acknowledged up to `found`, or `found` never was on all disks in use.
+    /// Disks, and their ids, that were in use in the last opening that this map knows to be served.
+    pub(crate) fn in_use_when_served(&self) -> impl Iterator<Item = (u16, u128)> {
+        let in_use = |rec: &DiskRec| rec.state != DiskState::Missing || rec.left_unserved;
+        self.disks.iter().filter(move |(_, rec)| in_use(rec)).map(|(&i, rec)| (i, rec.id))
+    }
+
+    /// Whether a disk that was in use in the last opening that `found`, of this sequence, knows to be served took part in this history later:
+    /// it is in use, or was when maps had that sequence here. Either it has all that was acknowledged up to `found`, or `found` never was on all disks in use.
     /// A disk that was removed tells nothing: it may have been missing then.
     fn shares_a_disk_with(&self, seq: u64, found: &PoolMap) -> bool {
-        let in_use = found.disks.iter().filter(|(_, rec)| rec.state != DiskState::Missing);
-        let mut here = in_use.filter_map(|(i, f)| self.disks.get(i).filter(|rec| rec.id == f.id));
+        let in_use = found.in_use_when_served();
+        let mut here = in_use.filter_map(|(i, id)| self.disks.get(&i).filter(|rec| rec.id == id));
         here.any(|rec| rec.state != DiskState::Missing || rec.label_seq_min >= seq)
     }
 }
@@ -31,7 +37,7 @@ impl PoolMap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::map::pool_map::{DiskRec, JournalRec};
+    use crate::map::pool_map::JournalRec;
     use std::collections::BTreeMap;
 
     /// A map of this epoch and sequence, with what it says of each disk: `None` in use, or its least label sequence.
@@ -45,6 +51,7 @@ mod tests {
             media: 0,
             name: format!("d{i}"),
             label_seq_min: label_seq_min.unwrap_or(0),
+            left_unserved: false,
         };
         PoolMap {
             pool_id: 1,
@@ -85,6 +92,23 @@ mod tests {
         assert!(!is_refused(10, None), "it is in use");
         assert!(!is_refused(10, Some(20)), "it was when this history had come as far");
         assert!(is_refused(10, Some(19)), "it may have left before the histories parted");
+    }
+
+    /// Disk 1 was opened alone, which did not come to its end, and then disk 0 alone.
+    #[test]
+    fn what_an_opening_that_was_not_served_says_of_absent_disks_does_not_count() {
+        for epoch in 2..5 {
+            let here = map(epoch, 40, &[None, Some(10)]);
+            let mut found = map(3, 20, &[Some(9), None]);
+            (found.served_epoch, found.lineage) = (1, vec![(1, 1), (3, 33)]);
+            assert!(here.left_behind(1, 20, &found), "disk 0 had left before");
+            found.disks.get_mut(&0).unwrap().left_unserved = true;
+            assert!(!here.left_behind(1, 20, &found), "disk 0 had not left before");
+            found.serve();
+            assert!(!found.has_unserved_departures());
+        }
+        let here = map(3, 40, &[None, Some(10)]);
+        assert!(!here.left_behind(1, 20, &map(3, 20, &[Some(9), None])), "one opening does not part");
     }
 
     #[test]

@@ -8,7 +8,8 @@ use arden_block::{BLOCK_BYTES, Buf, LocalFuture};
 
 use crate::base::error::{SpaceError, SpaceResult};
 use crate::disk::label::{
-    LABEL_AT, LABEL_VERSION, LABEL_VERSION_CLUSTER, LABEL_VERSION_MISSING, LABEL_VERSION_PATCHES, Label,
+    LABEL_AT, LABEL_VERSION, LABEL_VERSION_CLUSTER, LABEL_VERSION_MISSING, LABEL_VERSION_PATCHES,
+    LABEL_VERSION_UNSERVED, Label,
 };
 use crate::disk::open_disk::DiskRt;
 use crate::map::mapcode::Encoder;
@@ -135,6 +136,7 @@ impl Pool {
         let parity = map.spaces.values().any(|s| s.layout.parity() > 0);
         let cluster = p.cluster.get();
         let version = match (cluster, parity) {
+            _ if map.has_unserved_departures() => LABEL_VERSION_UNSERVED,
             _ if map.bounds_missing_disks() => LABEL_VERSION_MISSING,
             (0, false) => LABEL_VERSION,
             (0, true) => LABEL_VERSION_PATCHES,

@@ -154,7 +154,7 @@ impl MapState {
         match change {
             MapChange::Named(name) => map.name = name,
             MapChange::WarningLevels(percent) => map.warn_percent = percent,
-            MapChange::Served => map.served_epoch = map.epoch,
+            MapChange::Served => map.serve(),
             MapChange::Replicated(seq) => map.replicated_seq = map.replicated_seq.max(seq),
             MapChange::Numbered { log_start, flip_floor, moved } => {
                 map.seq += 1;
@@ -170,7 +170,7 @@ impl MapState {
             MapChange::DiskBack(disk) => change_disk(&mut map, disk, |d| {
                 if d.state == DiskState::Missing {
                     d.state = if d.retire { DiskState::Retiring } else { DiskState::Active };
-                    d.label_seq_min = 0;
+                    (d.label_seq_min, d.left_unserved) = (0, false);
                 }
             }),
             MapChange::DiskRetires(disk) => change_disk(&mut map, disk, |d| {

@@ -224,6 +224,7 @@ pub(crate) fn make_disk(
         media: media_code(info.media),
         name: info.name.clone(),
         label_seq_min: 0,
+        left_unserved: false,
     };
     let disk = DiskRt::new(rt, index, dev, areas, 1, timeout_ms);
     disk.labelled.set(false);

@@ -251,8 +251,8 @@ impl Pool {
                     )));
                 }
                 forget.push(h.label.index);
-                let is_same = |i: &u16| map.disks.get(i).is_some_and(|r| r.id == h.map.disks[i].id);
-                given_up.extend(h.map.in_use().into_iter().filter(is_same));
+                let is_same = |d: &(u16, u128)| map.disks.get(&d.0).is_some_and(|r| r.id == d.1);
+                given_up.extend(h.map.in_use_when_served().filter(is_same).map(|d| d.0));
             } else if is_old_image(&map, rec, &h) {
                 forget.push(h.label.index);
                 if !options.discard.contains(&h.disk_id) {
